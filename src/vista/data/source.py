@@ -1,0 +1,105 @@
+"""What a data set is, and where each known one is read."""
+
+import difflib
+import importlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from vista.split import Split, stratified
+
+# Name -> module and function. Modules are imported only when asked for; a new source is one file and one line here.
+_NAMED = {
+    "digits": "vista.data.digits:load",
+    "cifar10": "vista.data.cifar:load_cifar10",
+    "cifar100": "vista.data.cifar:load_cifar100",
+    "tinyimagenet": "vista.data.tinyimagenet:load",
+}
+_BY_PATH = {"folder": "vista.data.folder:load", "npz": "vista.data.arrays:load"}
+_HELD_OUT = 0.2
+_HELD_OUT_SEED = 2024
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A data set in memory or mapped from disk, with its labels as shipped."""
+
+    name: str
+    train_inputs: np.ndarray  # uint8 [N, H, W, C] images (maybe np.memmap), or float32 [N, ...] features
+    train_labels: np.ndarray  # int64 [N]
+    test_inputs: np.ndarray
+    test_labels: np.ndarray
+    classes: tuple[str, ...]  # names, text only
+    mean: tuple[float, ...]  # per channel of pixel / 255; () for features
+    std: tuple[float, ...]
+    groups: tuple[int, ...] | None = None  # superclass of each class
+    flip: bool = True  # whether a mirrored picture is still of its class
+    padding: int = 4  # pixels a picture may be shifted by
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.classes)
+
+    @property
+    def is_image(self) -> bool:
+        return self.train_inputs.dtype == np.uint8
+
+
+def names() -> tuple[str, ...]:
+    """What `load` takes; PATH stands for a path of the user's."""
+    return (*_NAMED, *(f"{kind}:PATH" for kind in _BY_PATH))
+
+
+def load(name: str, root: str | Path | None = None) -> Source:
+    """Read the data set called `name` below `root` (default: VISTA_DATA), or from the path the name holds."""
+    if name in _NAMED:
+        return _reader(_NAMED[name])(root)
+    kind, _, path = name.partition(":")
+    if kind in _BY_PATH:
+        if not path:
+            raise ValueError(f"data {name!r} names no path; write it as '{kind}:PATH'")
+        return _reader(_BY_PATH[kind])(path)
+    nearest = difflib.get_close_matches(kind, [*_NAMED, *_BY_PATH], n=1, cutoff=0.0)[0]
+    nearest += ":PATH" if nearest in _BY_PATH else ""
+    raise ValueError(f"data {name!r} is unknown; the nearest known is {nearest!r} (known: {', '.join(names())})")
+
+
+def below_root(root: str | Path | None, name: str, folder: str) -> Path:
+    """The place of `folder` below `root` (default: VISTA_DATA), or an error that says how to get it there."""
+    place = root if root is not None else os.environ.get("VISTA_DATA")
+    advice = f"`vista data get {name} --root DIR` downloads it"
+    if not place:
+        raise FileNotFoundError(f"data {name!r}: say where it lies with --root or VISTA_DATA; {advice}")
+    if not (Path(place) / folder).is_dir():
+        raise FileNotFoundError(f"data {name!r} is not at {Path(place) / folder}; {advice}")
+    return Path(place) / folder
+
+
+def held_out(labels: np.ndarray) -> Split:
+    """Test samples (`val`) for data that ships without: a stratified fifth, the same for every seed of a run."""
+    return stratified(labels, _HELD_OUT, _HELD_OUT_SEED)
+
+
+def channel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation per channel of pixel / 255, uint8 [N, H, W, C]; std 1 where it is constant."""
+    # Counting the 256 values per channel is exact and needs no float copy of the images.
+    values = np.arange(256) / 255
+    mean, std = [], []
+    for channel in range(images.shape[-1]):
+        counts = np.zeros(256, dtype=np.int64)
+        for start in range(0, len(images), 4096):
+            counts += np.bincount(images[start : start + 4096, ..., channel].ravel(), minlength=256)
+        average = float(counts @ values / counts.sum())
+        spread = float(np.sqrt(counts @ (values - average) ** 2 / counts.sum()))
+        mean.append(average)
+        std.append(spread or 1.0)
+    return tuple(mean), tuple(std)
+
+
+def _reader(place: str) -> Callable[[str | Path | None], Source]:
+    module, _, function = place.partition(":")
+    reader: Callable[[str | Path | None], Source] = getattr(importlib.import_module(module), function)
+    return reader

@@ -1,0 +1,32 @@
+import hashlib
+
+import numpy as np
+import pytest
+
+from vista.data import load
+from vista.data.source import channel_statistics
+
+
+def test_digits_are_1347_and_450_small_pictures():
+    digits = load("digits")
+    assert digits.train_inputs.shape == (1347, 8, 8, 1)
+    assert digits.test_inputs.shape == (450, 8, 8, 1)
+    assert digits.train_inputs.dtype == np.uint8
+    assert (digits.train_inputs.min(), digits.train_inputs.max()) == (0, 255)
+    assert digits.train_labels.dtype == digits.test_labels.dtype == np.int64
+    assert (digits.num_classes, digits.is_image, digits.flip, digits.padding) == (10, True, False, 1)
+    assert np.bincount(digits.test_labels).min() >= 43
+
+
+def test_the_normalisation_is_that_of_the_training_part():
+    digits = load("digits")
+    mean, std = channel_statistics(digits.train_inputs)
+    assert digits.mean == tuple(round(value, 4) for value in mean)
+    assert digits.std == tuple(round(value, 4) for value in std)
+    assert mean[0] == pytest.approx(digits.train_inputs.mean() / 255)
+    assert std[0] == pytest.approx(digits.train_inputs.std() / 255)
+
+
+def test_the_test_set_never_changes():
+    digest = hashlib.sha256(load("digits").test_inputs.tobytes()).hexdigest()
+    assert digest == "5669c84490ba34e7b90992b6c7360a271c7eea846eb907389fc01bc6429c4e82"

@@ -1,0 +1,289 @@
+import importlib.util
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from vista import noise
+
+LABELS = np.arange(100, dtype=np.int64) % 10
+
+
+def write(path, text):
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("spec", "canonical"),
+    [
+        ("none", "none"),
+        ("symmetric:0.4", "symmetric:0.4"),
+        ("symmetric:0.40", "symmetric:0.4"),
+        ("asymmetric:2e-1", "asymmetric:0.2"),
+        ("symmetric:1.0", "symmetric:1"),
+        ("human", "human"),
+        ("file:a:b.csv", "file:a:b.csv"),
+    ],
+)
+def test_a_specification_has_one_spelling(spec, canonical):
+    assert noise.parse(spec).spec == canonical
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("symetric:0.4", "noise 'symetric:0.4' is unknown; the nearest known is 'symmetric:0.4'"),
+        ("humans", "the nearest known is 'human'"),
+        ("", "noise '' is unknown"),
+        ("symmetric", "noise 'symmetric' has no rate; write it as 'symmetric:0.4'"),
+        ("asymmetric:", "write it as 'asymmetric:0.2'"),
+        ("symmetric:40", "the noise rate is 40, but it must lie between 0 and 1"),
+        ("symmetric:-0.1", "the noise rate is -0.1"),
+        ("symmetric:nan", "the noise rate is nan"),
+        ("symmetric:a", "the noise rate is 'a', which is no number"),
+        ("none:0.1", "'none' takes no value"),
+        ("file:", "noise 'file:' names no file"),
+    ],
+)
+def test_a_bad_specification_is_answered_with_what_would_do(spec, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        noise.parse(spec)
+
+
+@pytest.mark.parametrize("rate", [0.29, np.float32(0.29), "0.29"])
+def test_the_count_is_that_of_the_rate_as_written(rate):
+    assert (noise.symmetric(LABELS, 10, rate, seed=0) != LABELS).sum() == 29
+
+
+def test_symmetric_goes_to_every_other_class_alike():
+    labels = np.full(90_000, 3)
+    counts = np.bincount(noise.symmetric(labels, 10, 1.0, seed=1), minlength=10)
+    assert counts[3] == 0
+    others = np.delete(counts, 3)
+    assert abs(others - 10_000).max() < 5 * np.sqrt(10_000)
+
+
+def test_symmetric_changes_any_sample_alike():
+    labels = np.zeros(100_000, dtype=np.int64)
+    changed = np.flatnonzero(noise.symmetric(labels, 2, 0.4, seed=1))
+    assert abs((changed < 50_000).sum() - 20_000) < 500
+
+
+def test_a_higher_rate_only_adds_changes():
+    low, high = (noise.symmetric(LABELS, 10, rate, seed=5) for rate in (0.2, 0.4))
+    changed = low != LABELS
+    assert np.array_equal(high[changed], low[changed])
+
+
+def test_asymmetric_stays_in_the_group():
+    groups = [0, 1, 0, 1, 0, 1, 2, 2, 2, 2]
+    mapping = noise.cycle_mapping(10, groups)
+    assert mapping.tolist() == [2, 3, 4, 5, 0, 1, 7, 8, 9, 6]
+    given = noise.asymmetric(LABELS, 10, 0.29, 0, mapping)
+    changed = given != LABELS
+    assert changed.sum() == 29
+    assert np.array_equal(given[changed], mapping[LABELS[changed]])
+
+
+def test_without_groups_each_class_goes_to_the_next():
+    assert noise.cycle_mapping(4).tolist() == [1, 2, 3, 0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((1,), "num_classes is 1"),
+        ((3, [0, 0, 7]), "group 7 holds class 2 alone"),
+        ((3, [0, 0]), "groups has 2 entries, but num_classes is 3"),
+    ],
+)
+def test_bad_groups_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        noise.cycle_mapping(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("mapping", "message"),
+    [([1, 0, 2], "mapping[2] is 2"), ([1, 1, 0], "each class 0..2 once"), ([1, 0], "each class 0..2 once")],
+)
+def test_a_mapping_must_move_every_class(mapping, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        noise.asymmetric(np.array([0, 1, 2]), 3, 0.5, 0, mapping)
+
+
+def test_bad_labels_are_named():
+    with pytest.raises(ValueError, match=re.escape("labels[17] is 112, but num_classes is 100")):
+        noise.symmetric(np.where(np.arange(20) == 17, 112, 0), 100, 0.4, 0)
+    with pytest.raises(ValueError, match=re.escape("float64 of shape (2,)")):
+        noise.symmetric(np.array([0.0, 1.0]), 10, 0.4, 0)
+    with pytest.raises(ValueError, match=re.escape("of shape (2, 2)")):
+        noise.make("none", np.eye(2, dtype=np.int64), 2, 0)
+    with pytest.raises(ValueError, match="seed is -1"):
+        noise.symmetric(LABELS, 10, 0.4, -1)
+    with pytest.raises(ValueError, match="num_classes is 1"):
+        noise.symmetric(np.zeros(5, dtype=np.int64), 1, 0.4, 0)
+
+
+def test_csv_changes_the_named_samples_only(tmp_path):
+    path = write(tmp_path / "l.csv", "\ufeffid,label\r\n3,7\r\n\r\n99, -1\r\n")
+    given = noise.read_label_file(path, LABELS, 10)
+    expected = LABELS.copy()
+    expected[3], expected[99] = 7, -1
+    assert np.array_equal(given, expected)
+    assert given.dtype == np.int64
+
+
+def test_npz_gives_all_labels_or_those_of_its_ids(tmp_path):
+    np.savez(tmp_path / "all.npz", labels=(LABELS + 1).astype(np.uint8) % 10)
+    assert np.array_equal(noise.read_label_file(tmp_path / "all.npz", LABELS, 10), (LABELS + 1) % 10)
+    np.savez(tmp_path / "some.npz", labels=np.array([5, -1]), ids=np.array([98, 0]))
+    given = noise.read_label_file(tmp_path / "some.npz", LABELS, 10)
+    assert (given[98], given[0]) == (5, -1)
+    assert np.array_equal(given[1:98], LABELS[1:98])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("id,label\n3,1\n4,1\n3,2\n", "line 4: id 3 has a label already"),
+        ("id,label\n100,1\n", "line 2: id is 100, but there are 100 samples (0..99)"),
+        ("id,label\n-1,1\n", "line 2: id is -1"),
+        ("id,label\n1,10\n", "line 2: label is 10, but num_classes is 10"),
+        ("id,label\n1,-2\n", "line 2: label is -2"),
+        ("id,label\n1,2.0\n", "line 2: '2.0' is no integer"),
+        ("id,label\n1_0,2\n", "line 2: '1_0' is no integer"),
+        ("id,label\n1\n", "line 2: 1 fields"),
+        ("id,label\n1,2,3\n", "line 2: 3 fields"),
+        ("label,id\n1,2\n", "line 1: the header is 'label,id', but it must be 'id,label'"),
+        ("", "line 1: the header is ''"),
+        ("id,label\n", "holds no labels"),
+    ],
+)
+def test_a_bad_csv_is_named_by_its_line(tmp_path, text, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        noise.read_label_file(write(tmp_path / "l.csv", text), LABELS, 10)
+
+
+def test_a_binary_file_is_no_csv(tmp_path):
+    (tmp_path / "l.csv").write_bytes(b"id,label\n\xff\xfe\x00")
+    with pytest.raises(ValueError, match="no readable CSV"):
+        noise.read_label_file(tmp_path / "l.csv", LABELS, 10)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"label": LABELS}, "has no key 'labels'"),
+        ({"labels": LABELS[:5]}, "'labels' has 5 entries, but there are 100 samples"),
+        ({"labels": LABELS[:5], "ids": LABELS[:4]}, "'labels' has 5 entries, but 'ids' has 4"),
+        ({"labels": LABELS.astype(np.float64)}, "'labels' must be integers of shape [n], but is float64"),
+        ({"labels": LABELS[None]}, "of shape (1, 100)"),
+        ({"labels": LABELS[:2], "ids": np.array([7, 7])}, "row 1: id 7 has a label already"),
+        ({"labels": LABELS + 1}, "row 9: label is 10"),
+        ({"labels": np.array([object()])}, "no readable .npz file of plain arrays"),
+    ],
+)
+def test_a_bad_npz_is_named(tmp_path, arrays, message):
+    np.savez(tmp_path / "l.npz", **arrays)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        noise.read_label_file(tmp_path / "l.npz", LABELS, 10)
+
+
+def test_a_missing_or_broken_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        noise.make(f"file:{tmp_path / 'l.csv'}", LABELS, 10, 0)
+    write(tmp_path / "l.npz", "no zip")
+    with pytest.raises(ValueError, match="no readable"):
+        noise.read_label_file(tmp_path / "l.npz", LABELS, 10)
+
+
+def test_human_labels_are_found_below_the_root(tmp_path, monkeypatch):
+    noisy = (LABELS + 1) % 10
+    (tmp_path / "deeper").mkdir()
+    np.savez(tmp_path / "deeper" / noise.HUMAN_FILE, clean_label=LABELS, noisy_label=noisy)
+    assert np.array_equal(noise.make("human", LABELS, 10, 0, root=tmp_path).given, noisy)
+    monkeypatch.setenv("VISTA_DATA", str(tmp_path))
+    assert np.array_equal(noise.make("human", LABELS, 10, 0).given, noisy)
+
+
+def test_human_labels_of_other_data_are_refused(tmp_path, monkeypatch):
+    monkeypatch.delenv("VISTA_DATA", raising=False)
+    with pytest.raises(FileNotFoundError, match="vista data get cifar100n"):
+        noise.make("human", LABELS, 10, 0)
+    with pytest.raises(FileNotFoundError, match=re.escape(f"is not in {tmp_path}")):
+        noise.make("human", LABELS, 10, 0, root=tmp_path)
+    np.savez(tmp_path / noise.HUMAN_FILE, clean_label=LABELS[::-1], noisy_label=LABELS)
+    with pytest.raises(ValueError, match="another order: 100 of its true labels differ"):
+        noise.make("human", LABELS, 10, 0, root=tmp_path)
+    np.savez(tmp_path / noise.HUMAN_FILE, clean_label=LABELS[:9], noisy_label=LABELS[:9])
+    with pytest.raises(ValueError, match="'clean_label' has 9 entries, but there are 100 samples"):
+        noise.make("human", LABELS, 10, 0, root=tmp_path)
+
+
+def test_make_leaves_the_shipped_labels_alone():
+    shipped = LABELS.copy()
+    made = noise.make("symmetric:0.4", shipped, 10, 3)
+    made.given[:] = 0
+    assert np.array_equal(shipped, LABELS)
+    assert np.array_equal(made.true, LABELS)
+    assert noise.make("none", shipped, 10, 3).rate == 0.0
+    assert noise.make("asymmetric:0.29", shipped, 10, 3).rate == 0.29
+
+
+def test_the_hash_tells_artefacts_apart_and_stays_for_ever(tmp_path):
+    made = noise.make("symmetric:0.4", LABELS, 10, 3)
+    assert made.hash == noise.make("symmetric:0.40", LABELS, 10, 3).hash
+    others = [
+        noise.make("symmetric:0.4", LABELS, 10, 4),
+        noise.make("symmetric:0.39", LABELS, 10, 3),
+        noise.make("none", LABELS, 10, 3),
+        noise.NoisyLabels(made.given, made.given, made.spec, made.seed),
+        noise.NoisyLabels(made.given, made.true, "human", made.seed),
+    ]
+    assert len({made.hash, *(other.hash for other in others)}) == 6
+    assert made.hash == "6dfe55a2e0e4f8fb58fdc834db6158a70ed9545abcf17f0fd902b7a4bff98ed2"
+
+
+def test_a_label_file_counts_by_its_labels_wherever_it_lies(tmp_path):
+    one, two = (write(tmp_path / name, "id,label\n3,7\n") for name in ("a.csv", "b.csv"))
+    assert noise.make(f"file:{one}", LABELS, 10, 0).hash == noise.make(f"file:{two}", LABELS, 10, 0).hash
+
+
+def test_saved_and_loaded_is_the_same(tmp_path):
+    made = noise.make("symmetric:0.4", LABELS, 10, 3)
+    made.save(tmp_path / "noise.safetensors")
+    back = noise.NoisyLabels.load(tmp_path / "noise.safetensors")
+    assert np.array_equal(back.given, made.given)
+    assert np.array_equal(back.true, made.true)
+    assert (back.spec, back.seed, back.hash) == ("symmetric:0.4", 3, made.hash)
+    assert [path.name for path in tmp_path.iterdir()] == ["noise.safetensors"]
+
+
+def test_a_damaged_or_foreign_artefact_is_refused(tmp_path):
+    path = tmp_path / "noise.safetensors"
+    noise.make("symmetric:0.4", LABELS, 10, 3).save(path)
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="is damaged"):
+        noise.NoisyLabels.load(path)
+    path.write_bytes(content[:50])
+    with pytest.raises(ValueError, match=r"no readable vista\.noise file"):
+        noise.NoisyLabels.load(path)
+    save_file({"given": LABELS}, path, metadata={"format": "vista.noise", "version": "9"})
+    with pytest.raises(ValueError, match=r"version 9, expected vista\.noise version 1"):
+        noise.NoisyLabels.load(path)
+    save_file({"given": LABELS}, path)
+    with pytest.raises(ValueError, match="is None version None"):
+        noise.NoisyLabels.load(path)
+
+
+@pytest.mark.parametrize("module", ["noise", "split"])
+def test_torch_is_not_needed(module):
+    path = importlib.util.find_spec(f"vista.{module}").origin
+    script = f"import sys, runpy; runpy.run_path({path!r}); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
