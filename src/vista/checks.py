@@ -1,0 +1,86 @@
+"""What may come in: arguments checked by name, with the value that came and what would do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Integers = Tensor | NDArray[Any] | Sequence[int]
+
+
+def is_integral(dtype: torch.dtype) -> bool:
+    return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
+
+
+def as_integers(values: Integers, name: str) -> Tensor:
+    """``values`` as a one-dimensional int64 tensor."""
+    tensor = values if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
+    if tensor.dim() != 1:
+        hint = "; multi-label targets are not supported" if tensor.dim() == 2 else ""
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but one number per sample is needed{hint}")
+    if not is_integral(tensor.dtype) and tensor.numel():
+        raise TypeError(f"{name} has type {tensor.dtype}, but whole numbers are needed (torch.long)")
+    return tensor.long()
+
+
+def as_labels(labels: Integers, num_classes: int, name: str, missing: int | None = None) -> Tensor:
+    """Class labels as int64 on the CPU; ``missing`` and -1 become -1 where a label may be absent."""
+    if num_classes < 2:
+        raise ValueError(f"num_classes is {num_classes}, but a classifier needs at least 2")
+    tensor = as_integers(labels, name).cpu().clone()
+    if len(tensor) == 0:
+        raise ValueError(f"{name} is empty, but at least one sample is needed")
+    if missing is not None:
+        tensor[tensor == missing] = -1
+    lowest = 0 if missing is None else -1
+    bad = ((tensor < lowest) | (tensor >= num_classes)).nonzero().flatten()
+    if len(bad):
+        place = int(bad[0])
+        raise ValueError(f"{name}[{place}] is {int(tensor[place])}, but num_classes is {num_classes}")
+    return tensor
+
+
+def check_index(index: Integers, size: int, name: str = "index") -> Tensor:
+    """``index`` as int64 ``[B]``; on the CPU every value is checked, on CUDA the caller masks (no host sync)."""
+    tensor = as_integers(index, name)
+    if not tensor.is_cuda and len(tensor):
+        low, high = torch.aminmax(tensor)
+        if int(low) < 0 or int(high) >= size:
+            place = int(((tensor < 0) | (tensor >= size)).nonzero()[0])
+            raise IndexError(f"{name}[{place}] is {int(tensor[place])}, but samples are numbered 0 to {size - 1}")
+    return tensor
+
+
+def check_logits(logits: Tensor, rows: int, num_classes: int, name: str = "logits") -> None:
+    """Shape and type; values are the business of :func:`check_finite`."""
+    if not isinstance(logits, Tensor):
+        raise TypeError(f"{name} is a {type(logits).__name__}, but a tensor is needed")
+    if tuple(logits.shape) != (rows, num_classes):
+        raise ValueError(f"{name} has shape {tuple(logits.shape)}, but {rows} samples of {num_classes} classes came")
+    if not logits.is_floating_point():
+        raise TypeError(f"{name} has type {logits.dtype}, but floating-point logits are needed")
+
+
+def check_finite(logits: Tensor, index: Tensor, epoch: int, name: str = "logits") -> None:
+    """Refuse NaN and infinity, naming the samples. One sum tells whether a closer look is needed."""
+    values = logits.detach()
+    total = values.sum(dtype=torch.float32) if values.dtype.itemsize < 4 else values.sum()
+    if bool(torch.isfinite(total)):
+        return
+    bad = (~torch.isfinite(logits)).any(dim=1).cpu()
+    if bool(bad.any()):
+        samples = index.cpu()[bad].tolist()
+        shown = ", ".join(map(str, samples[:5])) + (f" and {len(samples) - 5} more" if len(samples) > 5 else "")
+        raise FloatingPointError(f"{name} are not finite in epoch {epoch} for samples {shown}; nothing was stored")
+
+
+def unit_interval(value: float, name: str) -> float:
+    """``value`` if it lies in [0, 1]."""
+    if not 0.0 <= value <= 1.0:
+        raise ValueError(f"{name} is {value}, but it must lie between 0 and 1")
+    return float(value)

@@ -1,0 +1,54 @@
+"""The sample's own number beside the sample, through any shuffling: the one thing a loop must carry for VISTA."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.utils.data import Dataset, IterableDataset
+
+
+class Indexed(Dataset[Any]):
+    """A map-style dataset whose items also say where they stand: ``(x, y) -> (x, y, i)``; dicts gain ``"index"``."""
+
+    def __init__(self, dataset: Any) -> None:
+        if isinstance(dataset, IterableDataset) or not (
+            hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
+        ):
+            raise TypeError(
+                f"indexed() needs a map-style dataset (with __getitem__ and __len__), but got {type(dataset).__name__}; "
+                "an iterable dataset must yield each sample's number itself"
+            )
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: Any) -> Any:
+        position = int(index)
+        if position < 0:
+            position += len(self)
+        return with_index(self.dataset[position], position)
+
+    def __getattr__(self, name: str) -> Any:
+        """What else the dataset offers (``classes``, ``targets`` ...) stays within reach."""
+        if name.startswith("__") or name == "dataset":
+            raise AttributeError(name)
+        return getattr(self.dataset, name)
+
+
+def indexed(dataset: Any) -> Indexed:
+    """Wrap any map-style dataset so that its items carry their index: ``(x, y) -> (x, y, i)``.
+
+    ``i`` is the position in ``dataset`` as it was given here, whatever sampler, ``Subset`` or worker asks for it.
+    """
+    return dataset if isinstance(dataset, Indexed) else Indexed(dataset)
+
+
+def with_index(item: Any, index: int) -> Any:
+    if isinstance(item, dict):
+        if "index" in item:
+            raise ValueError("the dataset's items already have a key 'index': rename it, indexed() adds its own")
+        return {**item, "index": index}
+    if isinstance(item, tuple | list):
+        return (*item, index)
+    return item, index

@@ -1,0 +1,97 @@
+"""The losses that all methods share, written once."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+Reduction = Literal["mean", "sum", "none"]
+
+
+def one_hot(labels: Tensor, num_classes: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Rows ``[B, K]`` with a one at the label; a label of -1 gives a row of zeros. No host sync."""
+    classes = torch.arange(num_classes, device=labels.device)
+    return (labels.unsqueeze(-1) == classes).to(dtype)
+
+
+def wide(logits: Tensor) -> Tensor:
+    """Half-precision logits as float32; float32 and float64 as they are."""
+    return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+
+
+def soft_cross_entropy(
+    logits: Tensor,
+    targets: Tensor,
+    reduction: Reduction = "mean",
+    sample_weight: Tensor | None = None,
+    class_weight: Tensor | None = None,
+    rows: Tensor | None = None,
+) -> Tensor:
+    r""":math:`-\sum_k c_k\,\tilde y_{ik} \log p_{ik}` for logits and targets ``[B, K]``, each row times its weight.
+
+    ``mean`` divides by the number of rows whatever their weights, or by ``rows`` where some have no target.
+    """
+    losses, _ = cross_entropy_and_probs(logits, targets, class_weight)
+    return reduce(losses, reduction, sample_weight, rows)
+
+
+def cross_entropy_and_probs(
+    logits: Tensor, targets: Tensor, class_weight: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Losses ``[B]`` and, detached, the softmax ``[B, K]`` that both the gradient and a record of it need."""
+    weighted = targets if class_weight is None else targets * class_weight
+    losses, probs = _SoftCrossEntropy.apply(wide(logits), weighted)
+    return losses, probs
+
+
+class _SoftCrossEntropy(torch.autograd.Function):
+    r"""The gradient is :math:`m_i p_i - \tilde y_i` with :math:`m_i = \sum_k \tilde y_{ik}`: one softmax serves the
+    loss, the gradient and the record, where composed operations would pass over ``[B, K]`` three times more."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        log_p = logits.log_softmax(dim=-1)
+        probs = log_p.exp()
+        ctx.save_for_backward(probs, targets)
+        ctx.mark_non_differentiable(probs)
+        return -(log_p * targets).sum(dim=-1), probs
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None]:
+        probs, targets = ctx.saved_tensors
+        gradient = probs * targets.sum(dim=-1, keepdim=True)
+        return gradient.sub_(targets).mul_(grad.unsqueeze(-1)), None
+
+
+def rows_with_target(targets: Tensor) -> Tensor:
+    """How many rows of ``targets`` ``[B, K]`` are not all zero, at least 1: what ``mean`` divides by. No host sync."""
+    return (targets.sum(dim=-1) > 0).sum().clamp(min=1)
+
+
+def reduce(losses: Tensor, reduction: Reduction, sample_weight: Tensor | None, rows: Tensor | None = None) -> Tensor:
+    """Losses ``[B]`` to what was asked for."""
+    if sample_weight is not None:
+        losses = losses * sample_weight
+    if reduction == "none":
+        return losses
+    if reduction == "sum":
+        return losses.sum()
+    if reduction == "mean":
+        return losses.mean() if rows is None else losses.sum() / rows
+    raise ValueError(f"reduction is {reduction!r}, but it must be one of mean, sum, none")
+
+
+def distillation_kl(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
+    r""":math:`T^2 \cdot \frac1B \sum_i \mathrm{KL}(\sigma(\text{teacher}_i / T) \,\|\, \sigma(\text{student}_i / T))`.
+
+    Both are logits ``[B, K]``. The mean is over the batch, never over classes, and the :math:`T^2` is in here: a
+    published weight that was made for another reduction is converted where it is used.
+    """
+    log_student = (wide(student) / temperature).log_softmax(dim=-1)
+    log_teacher = (wide(teacher) / temperature).log_softmax(dim=-1)
+    return F.kl_div(log_student, log_teacher, reduction="batchmean", log_target=True) * temperature**2

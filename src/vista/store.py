@@ -1,0 +1,111 @@
+"""Where past predictions rest: float16 rows ``[N, K]`` of every kept state, and the buffer of the current epoch."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+from torch import Tensor
+
+BYTES_PER_VALUE = 2  # float16
+
+
+class PredictionStore:
+    """Predictions of the running epoch, written row by row, and those of the states that were kept.
+
+    Every buffer has one row more than there are samples. Rows that must not be stored (a bad index, a non-finite
+    prediction) are written there, so that nothing depends on values the host would have to look at.
+    """
+
+    def __init__(self, initial: Tensor) -> None:
+        """``initial`` ``[N, K]`` is what a sample counts as until it is seen."""
+        n, classes = initial.shape
+        self.current = torch.zeros(n + 1, classes, dtype=torch.float16, device=initial.device)
+        self.current[:n] = initial
+        self.seen = torch.zeros(n + 1, dtype=torch.bool, device=initial.device)
+        self.states: dict[int, Tensor] = {}
+        self._place = torch.zeros(n + 1, dtype=torch.long, device=initial.device)
+
+    def __len__(self) -> int:
+        return len(self.current) - 1
+
+    def write(self, index: Tensor, probs: Tensor) -> None:
+        """Write rows ``probs`` ``[B, K]`` to ``index`` ``[B]``. Of a sample that comes twice the last row stands."""
+        rows = probs.to(torch.float16)
+        if not rows.is_cuda:  # numpy writes in order, and several times faster than torch's indexed copy of halves
+            self.current.numpy()[index.numpy()] = rows.numpy()
+            self.seen.numpy()[index.numpy()] = True
+            return
+        # A device writes duplicates in any order, so let every copy of an index write the same, last row.
+        position = torch.arange(len(index), device=index.device)
+        self._place.index_fill_(0, index, -1)
+        self._place.scatter_reduce_(0, index, position, "amax")
+        last = self._place.index_select(0, index)
+        self.current.index_copy_(0, index, rows.index_select(0, last))
+        self.seen.index_fill_(0, index, True)
+
+    def recorded(self) -> Tensor:
+        """Which samples ``[N]`` were written since the last :meth:`turn`."""
+        return self.seen[:-1]
+
+    def keep(self, epoch: int) -> None:
+        """The running epoch's rows become state ``epoch``."""
+        self.states[epoch] = self.current[:-1].clone()
+
+    def turn(self) -> None:
+        """A new epoch: no row has been written yet; rows keep their last prediction until they are."""
+        self.seen.zero_()
+
+    def to(self, device: torch.device) -> None:
+        self.current, self.seen = self.current.to(device), self.seen.to(device)
+        self._place = self._place.to(device)
+        self.states = {s: rows.to(device) for s, rows in self.states.items()}
+
+
+def bytes_needed(samples: int, classes: int, epochs: int, tau: float) -> int:
+    """Most that the kept states can take: fewer than ``1 / tau`` anchors and the newest, or every epoch at ``tau=0``."""
+    states = epochs if tau == 0 else min(epochs, int(1 / tau) + 1)
+    return states * samples * classes * BYTES_PER_VALUE
+
+
+def bytes_available(device: torch.device) -> int | None:
+    """Free memory of the device, or ``None`` where the system does not say."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    try:
+        with open("/proc/meminfo") as meminfo:
+            fields = dict(line.split(":", 1) for line in meminfo)
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        names = os.sysconf_names
+        if "SC_AVPHYS_PAGES" in names and "SC_PAGE_SIZE" in names:
+            return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return None
+
+
+def check_room(samples: int, classes: int, epochs: int, tau: float, device: torch.device) -> None:
+    """Refuse before the run starts what could not be stored at its end."""
+    needed, available = bytes_needed(samples, classes, epochs, tau), bytes_available(device)
+    if available is None or needed <= available:
+        return
+    per_state = samples * classes * BYTES_PER_VALUE
+    affordable = max(1, available // per_state - 1)
+    advice = (
+        f"tau={1 / affordable:.2g} would need at most {readable(bytes_needed(samples, classes, epochs, 1 / affordable))}"
+        if affordable > 1
+        else f"one state alone takes {readable(per_state)}: use a device with more memory"
+    )
+    raise MemoryError(
+        f"tau={tau:g} may keep {needed // per_state} states of {samples} x {classes} float16 predictions, "
+        f"{readable(needed)}, but {device} has {readable(available)} free; {advice}"
+    )
+
+
+def readable(size: float) -> str:
+    """A number of bytes as people write it."""
+    for unit in ("B", "KB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"

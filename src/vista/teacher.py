@@ -1,0 +1,58 @@
+"""From marginal coverage to the teacher: weights of the past states, and their weighted mean prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Weights = Literal["coverage", "accuracy", "uniform"]
+WEIGHTS: tuple[Weights, ...] = ("coverage", "accuracy", "uniform")
+# Rows summed at a time: the float32 sum then stays in the processor's cache while the float16 states stream past it.
+ROWS_AT_A_TIME_ON_CPU = 2048
+
+
+def normalise(scores: Mapping[int, float]) -> dict[int, float]:
+    """Scores as weights that sum to one, oldest state first; states at zero drop out, no positive score gives none."""
+    total = sum(scores.values())
+    return {s: scores[s] / total for s in sorted(scores) if scores[s] > 0}
+
+
+def smooth(weights: Mapping[int, float], last: int, width: int) -> dict[int, float]:
+    r"""Weights on single states that equal ``weights`` on states averaged over a centred window of ``width`` epochs.
+
+    :math:`\sum_s w_s \frac{1}{|N_s|} \sum_{r \in N_s} p_r = \sum_r p_r \sum_{s : r \in N_s} w_s / |N_s|`, with the
+    window :math:`N_s` cut at epochs 1 and ``last``.
+    """
+    half = width // 2
+    spread: dict[int, float] = {}
+    for s, weight in weights.items():
+        window = range(max(1, s - half), min(last, s + half) + 1)
+        for r in window:
+            spread[r] = spread.get(r, 0.0) + weight / len(window)
+    return {r: spread[r] for r in sorted(spread)}
+
+
+def teacher(predictions: Mapping[int, Tensor], weights: Mapping[int, float], out: Tensor | None = None) -> Tensor:
+    r""":math:`Q(x) = \sum_s w_s p_s(x)`, float32 ``[N, K]``, from predictions ``[N, K]`` of any float type.
+
+    Summed in float32 in the order of the epochs, then renormalised, because float16 rows sum to one only roughly.
+    """
+    states = sorted(weights)
+    first = predictions[states[0]]
+    total = torch.empty(first.shape, dtype=torch.float32, device=first.device) if out is None else out
+    rows = len(total) if total.is_cuda else ROWS_AT_A_TIME_ON_CPU
+    for start in range(0, len(total), rows):
+        part = total[start : start + rows]
+        part.zero_()
+        for s in states:
+            part.add_(predictions[s][start : start + rows], alpha=weights[s])
+        part.div_(part.sum(dim=1, keepdim=True))
+    return total
+
+
+def blend(hard: Tensor, soft: Tensor, beta: float) -> Tensor:
+    r"""Target :math:`\tilde y = (1 - \beta)\,\text{hard} + \beta\,\text{soft}`; at 0 it is ``hard`` exactly."""
+    return hard * (1.0 - beta) + soft * beta
