@@ -71,7 +71,7 @@ class Vista:
         self.num_epochs = epochs
         self.tau = float(tau)
         self.epoch = 0  # epochs that have ended
-        self._options = {
+        self._options: dict[str, Any] = {
             "record": record,
             "schedule": schedule,
             "k": float(k),
@@ -263,9 +263,7 @@ class Vista:
         given = check_index(index, len(self._store))
         check_logits(logits, len(given), self.num_classes)
         if logits.device != self.device:
-            raise ValueError(
-                f"logits are on {logits.device}, but this Vista is on {self.device}: pass device= or call to()"
-            )
+            raise ValueError(f"logits are on {logits.device}, but this Vista is on {self.device}: pass device=")
         if logits.is_cuda:
             return self._safe_index(given, logits)
         check_finite(logits, given, self.epoch + 1)
@@ -280,9 +278,7 @@ class Vista:
         m = len(self._val_labels)
         if index is None:
             if len(logits) != m:
-                raise ValueError(
-                    f"val_logits has {len(logits)} rows, but there are {m} val_labels; val_index names a part"
-                )
+                raise ValueError(f"val_logits has {len(logits)} rows, but there are {m} val_labels")
             given = torch.arange(m)
         else:
             given = check_index(index, m, "val_index").cpu()

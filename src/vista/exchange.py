@@ -71,6 +71,4 @@ def agree(decision: bytes, what: str) -> None:
     dist.all_gather(digests, digest)
     others = [r for r, other in enumerate(digests) if not torch.equal(other, digests[0])]
     if others:
-        raise RuntimeError(
-            f"{what} differ between rank 0 and ranks {others}; the processes hold different data or code"
-        )
+        raise RuntimeError(f"{what} differ between rank 0 and ranks {others}; do all processes hold the same data?")

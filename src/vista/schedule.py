@@ -37,7 +37,7 @@ def check(epochs: int, k: float, schedule: str, value: float | None) -> None:
         raise ValueError(f"schedule is {schedule!r}, but it must be one of {', '.join(SCHEDULES)}")
     if schedule == "exp" and not (math.isfinite(k) and k > 0):
         raise ValueError(
-            f"k is {k}, but the exp schedule needs a finite k > 0 (2 is the paper's; linear is its limit at 0)"
+            f"k is {k}, but the exp schedule needs a finite k > 0 (2 is the paper's; linear is the limit 0)"
         )
     if schedule == "fixed":
         if value is None or not 0.0 <= value <= 1.0:

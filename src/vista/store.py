@@ -63,7 +63,7 @@ class PredictionStore:
 
 
 def bytes_needed(samples: int, classes: int, epochs: int, tau: float) -> int:
-    """Most that the kept states can take: fewer than ``1 / tau`` anchors and the newest, or every epoch at ``tau=0``."""
+    """Most that the kept states can take: under ``1 / tau`` anchors and the newest, or every epoch at ``tau=0``."""
     states = epochs if tau == 0 else min(epochs, int(1 / tau) + 1)
     return states * samples * classes * BYTES_PER_VALUE
 
@@ -91,8 +91,9 @@ def check_room(samples: int, classes: int, epochs: int, tau: float, device: torc
         return
     per_state = samples * classes * BYTES_PER_VALUE
     affordable = max(1, available // per_state - 1)
+    lighter = bytes_needed(samples, classes, epochs, 1 / affordable)
     advice = (
-        f"tau={1 / affordable:.2g} would need at most {readable(bytes_needed(samples, classes, epochs, 1 / affordable))}"
+        f"tau={1 / affordable:.2g} would need at most {readable(lighter)}"
         if affordable > 1
         else f"one state alone takes {readable(per_state)}: use a device with more memory"
     )

@@ -1,0 +1,14 @@
+"""Plain cross-entropy on the given labels: what every other method is compared with."""
+
+from __future__ import annotations
+
+from vista.methods.base import Method
+
+
+class CrossEntropy(Method):
+    name = "ce"
+    family = "plain"
+    summary = "Cross-entropy on the given labels"
+    cost = "1 forward, 1 backward"
+    keeps = "nothing"
+    source = "the baseline of every table"
