@@ -1,0 +1,99 @@
+"""What tests of single methods share: a tiny task, a batch made by hand, a network of one layer.
+
+Each is handed over by a fixture of its own name: ``def test_it(make_task, FakeBatch, Linear5)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from vista.methods.base import Task
+
+
+def _make_task(
+    num_samples: int = 12,
+    num_classes: int = 5,
+    epochs: int = 10,
+    steps_per_epoch: int = 3,
+    batch_size: int = 4,
+    **kw: Any,
+) -> Task:
+    """Sample ``i`` has label ``i mod K``; any field of :class:`Task` can be given by name."""
+    task = Task(
+        labels=torch.arange(num_samples) % num_classes,
+        val_labels=torch.arange(num_classes),
+        num_classes=num_classes,
+        epochs=epochs,
+        steps_per_epoch=steps_per_epoch,
+        batch_size=batch_size,
+        device=torch.device("cpu"),
+        generator=torch.Generator().manual_seed(0),
+    )
+    task = replace(task, **kw)
+    return replace(task, has_missing_labels=bool((task.labels < 0).any()))
+
+
+class _FakeBatch:
+    """A step's samples as given; ``views`` are tensors (view 1, view 2) or a function of (number, index)."""
+
+    def __init__(
+        self,
+        x: Tensor,
+        index: Tensor | Sequence[int],
+        partner: Tensor | Sequence[int] | None = None,
+        share: float | Tensor | None = None,
+        views: Sequence[Tensor] | Callable[[int, Tensor | None], Tensor] | None = None,
+        pairs: Tensor | Sequence[int] | None = None,
+        validation: tuple[Tensor, Tensor] | None = None,
+    ) -> None:
+        self.x = x
+        self.index = torch.as_tensor(index)
+        self.partner = None if partner is None else torch.as_tensor(partner)
+        self.share = None if share is None else torch.as_tensor(share, dtype=torch.float32).reshape(1)
+        self._views, self._pairs, self._validation = views, pairs, validation
+
+    def view(self, number: int = 1, index: Tensor | None = None) -> Tensor:
+        assert self._views is not None, "the method asked for a view, but the test gave none"
+        return self._views(number, index) if callable(self._views) else self._views[number - 1]
+
+    def same_class(self) -> Tensor:
+        assert self._pairs is not None, "the method asked for pairs, but the test gave none"
+        return torch.as_tensor(self._pairs)
+
+    def validation(self) -> tuple[Tensor, Tensor]:
+        assert self._validation is not None, "the method asked for validation samples, but the test gave none"
+        return self._validation
+
+
+class _Linear5(nn.Module):
+    """Logits ``[B, 5]`` of flat features ``[B, inputs]`` by one linear layer, its weights a function of the seed."""
+
+    def __init__(self, inputs: int = 3, seed: int = 0) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed)
+        self.weight = nn.Parameter(torch.randn(5, inputs, generator=generator))
+        self.bias = nn.Parameter(torch.randn(5, generator=generator))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x.flatten(1), self.weight, self.bias)
+
+
+@pytest.fixture
+def make_task() -> Callable[..., Task]:
+    return _make_task
+
+
+@pytest.fixture
+def FakeBatch() -> type[_FakeBatch]:
+    return _FakeBatch
+
+
+@pytest.fixture
+def Linear5() -> type[_Linear5]:
+    return _Linear5
