@@ -7,6 +7,7 @@ import json
 import os
 import re
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -246,7 +247,7 @@ def _arrays(path: Path, keys: Sequence[str]) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {key: file[key] for key in keys if key in file}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+    except (ValueError, TypeError, AttributeError, OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is no readable .npz file of plain arrays: {error}") from error
     for key, array in arrays.items():
         if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):

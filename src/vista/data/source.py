@@ -83,6 +83,11 @@ def held_out(labels: np.ndarray) -> Split:
     return stratified(labels, _HELD_OUT, _HELD_OUT_SEED)
 
 
+def usual_padding(images: np.ndarray) -> int:
+    """An eighth of the shorter side, at most 4: what a picture of unknown content may be shifted by."""
+    return min(4, int(min(images.shape[1:3])) // 8)
+
+
 def channel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation per channel of pixel / 255, uint8 [N, H, W, C]; std 1 where it is constant."""
     # Counting the 256 values per channel is exact and needs no float copy of the images.

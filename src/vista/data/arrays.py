@@ -1,0 +1,111 @@
+"""Any `.npz` file of arrays: x_train, y_train, x_test, y_test, or x and y."""
+
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from vista.data.source import Source, channel_statistics, held_out, usual_padding
+
+_SPLIT = ("x_train", "y_train", "x_test", "y_test")
+
+
+def load(path: str | Path | None) -> Source:
+    """Images uint8 [N, H, W, C] or [N, H, W], or features float [N, ...]; labels integers [N], 0..K-1.
+
+    From x and y alone a stratified fifth becomes the test set, the same for every seed.
+    """
+    path = Path(str(path)).expanduser()
+    arrays = _read(path)
+    x_name, y_name = ("x", "y") if "x" in arrays else ("x_train", "y_train")
+    inputs, labels = _inputs(path, x_name, arrays[x_name]), _labels(path, y_name, arrays[y_name], arrays[x_name])
+    num_classes = _count_classes(path, y_name, labels)
+    if x_name == "x":
+        part = held_out(labels)
+        test_inputs, test_labels = inputs[part.val], labels[part.val]
+        inputs, labels = inputs[part.train], labels[part.train]
+    else:
+        test_inputs = _inputs(path, "x_test", arrays["x_test"])
+        test_labels = _labels(path, "y_test", arrays["y_test"], arrays["x_test"])
+        _check_test(path, inputs, test_inputs, test_labels, num_classes)
+    image = inputs.dtype == np.uint8
+    mean, std = channel_statistics(inputs) if image else ((), ())
+    return Source(
+        name=f"npz:{path}",
+        train_inputs=inputs,
+        train_labels=labels,
+        test_inputs=test_inputs,
+        test_labels=test_labels,
+        classes=tuple(str(label) for label in range(num_classes)),
+        mean=mean,
+        std=std,
+        flip=image,
+        padding=usual_padding(inputs) if image else 0,
+    )
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
+    """The arrays by name: all four of the split, or x and y."""
+    if not path.is_file():
+        raise FileNotFoundError(f"data file {path} does not exist")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            keys = ("x", "y") if "x" in file and "x_train" not in file else _SPLIT
+            missing = [key for key in keys if key not in file]
+            if missing:
+                raise KeyError(f"{path} has no key {missing[0]!r}; it needs {', '.join(_SPLIT)}, or x and y")
+            return {key: file[key] for key in keys}
+    except KeyError as error:
+        raise ValueError(error.args[0]) from None
+    except (ValueError, TypeError, AttributeError, OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is no readable .npz file of plain arrays: {error}") from error
+
+
+def _inputs(path: Path, name: str, array: np.ndarray) -> np.ndarray:
+    """Images as uint8 [N, H, W, C], features as float32 [N, ...], every value finite."""
+    if array.dtype == np.uint8 and array.ndim in (3, 4):
+        return array if array.ndim == 4 else array[..., None]
+    if array.dtype.kind != "f" or array.ndim < 2:
+        raise ValueError(
+            f"{path}: {name} is {array.dtype} of shape {array.shape}, "
+            "but it must be uint8 [N, H, W, C] or [N, H, W] for images, or float [N, ...] for features"
+        )
+    with np.errstate(over="ignore"):
+        features = array.astype(np.float32)
+    wrong = np.flatnonzero(~np.isfinite(features).reshape(len(features), -1).all(axis=1))
+    if len(wrong):
+        raise ValueError(f"{path}: {name}[{wrong[0]}] holds a value that is not finite in float32")
+    return features
+
+
+def _labels(path: Path, name: str, array: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ValueError(f"{path}: {name} must be integers of shape [N], but is {array.dtype} of shape {array.shape}")
+    if len(array) != len(inputs) or len(array) == 0:
+        raise ValueError(f"{path}: {name} has {len(array)} labels for {len(inputs)} samples")
+    wrong = np.flatnonzero(array < 0)
+    if len(wrong):
+        raise ValueError(f"{path}: {name}[{wrong[0]}] is {array[wrong[0]]}, but labels are 0 or more")
+    return array.astype(np.int64)
+
+
+def _count_classes(path: Path, name: str, labels: np.ndarray) -> int:
+    """K, where the training labels are 0..K-1 with none left out: a gap is mostly a mistake in numbering."""
+    present = np.unique(labels)
+    gaps = np.flatnonzero(present != np.arange(len(present)))
+    if len(gaps):
+        raise ValueError(f"{path}: {name} goes up to {present[-1]} but has no {gaps[0]}; number the classes 0 to K-1")
+    if len(present) < 2:
+        raise ValueError(f"{path}: {name} holds one class only, but a classifier needs 2 or more")
+    return len(present)
+
+
+def _check_test(path: Path, train: np.ndarray, test: np.ndarray, labels: np.ndarray, num_classes: int) -> None:
+    if train.dtype != test.dtype or train.shape[1:] != test.shape[1:]:
+        raise ValueError(
+            f"{path}: x_test is {test.dtype} of shape {test.shape}, but x_train is {train.dtype} of shape {train.shape}"
+        )
+    wrong = np.flatnonzero(labels >= num_classes)
+    if len(wrong):
+        raise ValueError(f"{path}: y_test[{wrong[0]}] is {labels[wrong[0]]}, but y_train has {num_classes} classes")

@@ -1,0 +1,100 @@
+"""Any folder of class folders: PATH/train/<class>/* and PATH/test/<class>/*, or PATH/<class>/* alone."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from vista.data.pixels import cached, decode, open_image
+from vista.data.source import Source, channel_statistics, held_out, usual_padding
+
+_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
+_IN_MEMORY = 2**30  # bytes; more is decoded into a file beside the folder and mapped from there
+
+
+def load(path: str | Path | None) -> Source:
+    """Images of one size, uint8 [N, H, W, C], C = 1 if all are grey; classes by name, samples by class and file name.
+
+    Without train/ and test/ a stratified fifth becomes the test set, the same for every seed.
+    """
+    folder = Path(str(path)).expanduser().resolve()
+    if not folder.is_dir():
+        raise FileNotFoundError(f"data folder {folder} does not exist")
+    classes, train, train_labels, test, test_labels = _listing(folder)
+    pixels = _pixels(folder, train + test)
+    mean, std = channel_statistics(pixels[: len(train)])
+    return Source(
+        name=f"folder:{path}",
+        train_inputs=pixels[: len(train)],
+        train_labels=train_labels,
+        test_inputs=pixels[len(train) :],
+        test_labels=test_labels,
+        classes=tuple(os.fsencode(name).decode("utf-8", "replace") for name in classes),
+        mean=mean,
+        std=std,
+        padding=usual_padding(pixels),
+    )
+
+
+def _listing(folder: Path) -> tuple[list[str], list[Path], np.ndarray, list[Path], np.ndarray]:
+    """Class names, then files and labels of the training and of the test part."""
+    parts = [part for part in ("train", "test") if (folder / part).is_dir()]
+    if len(parts) == 1:
+        missing = "test" if parts == ["train"] else "train"
+        raise FileNotFoundError(f"{folder} has {parts[0]}/ but no {missing}/; it needs both, or class folders alone")
+    if not parts:
+        classes, files, labels = _class_folders(folder, folder)
+        part = held_out(labels)
+        train, test = ([files[position] for position in positions] for positions in (part.train, part.val))
+        return classes, train, labels[part.train], test, labels[part.val]
+    classes, train, train_labels = _class_folders(folder / "train", folder)
+    test_classes, test, test_labels = _class_folders(folder / "test", folder)
+    strange = sorted(set(test_classes) - set(classes))
+    if strange:
+        raise ValueError(f"{folder / 'test' / strange[0]} is a class that {folder / 'train'} does not have")
+    place = np.array([classes.index(name) for name in test_classes], dtype=np.int64)
+    return classes, train, train_labels, test, place[test_labels]
+
+
+def _class_folders(part: Path, root: Path) -> tuple[list[str], list[Path], np.ndarray]:
+    classes = [entry for entry in _entries(part, root) if entry.is_dir()]
+    if not classes:
+        raise ValueError(f"{part} holds no class folders")
+    if len(classes) < 2 and part.name != "test":
+        raise ValueError(f"{part} holds one class only ({classes[0].name}), but a classifier needs 2 or more")
+    files: list[Path] = []
+    labels: list[int] = []
+    for label, folder in enumerate(classes):
+        found = [entry for entry in _entries(folder, root) if entry.suffix.lower() in _SUFFIXES and entry.is_file()]
+        if not found:
+            raise ValueError(f"{folder} holds no image ({', '.join(_SUFFIXES)})")
+        files += found
+        labels += [label] * len(found)
+    return [folder.name for folder in classes], files, np.array(labels, dtype=np.int64)
+
+
+def _entries(folder: Path, root: Path) -> list[Path]:
+    """What lies in `folder`, by name, hidden entries left out; a link that leads out of the data is refused."""
+    entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
+    for entry in entries:
+        if not entry.resolve().is_relative_to(root):
+            raise ValueError(f"{entry} leads to {entry.resolve()}, outside of {root}")
+    return entries
+
+
+def _pixels(folder: Path, files: list[Path]) -> np.ndarray:
+    with open_image(files[0]) as first:
+        width, height = first.size
+    grey = True
+    for path in files:  # headers only: a wrong size is found before the long work of decoding begins
+        with open_image(path) as image:
+            grey = grey and image.mode in ("1", "L")
+            if image.size != (width, height):
+                got = f"{image.width} x {image.height}"
+                raise ValueError(f"{path} has {got} pixels, but {files[0]} has {width} x {height}: one size is needed")
+    shape = (height, width, 1 if grey else 3)
+    if len(files) * int(np.prod(shape)) > _IN_MEMORY:
+        return cached(files, folder.with_name(f"{folder.name}.pixels"), shape, folder)
+    pixels = np.empty((len(files), *shape), dtype=np.uint8)
+    decode(files, pixels)
+    return pixels

@@ -1,0 +1,100 @@
+"""Image files decoded into one uint8 array, in memory or in a file that is mapped into it."""
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+FORMAT = "vista.pixels"
+VERSION = 1
+_HEADER = 4096  # bytes: JSON, then blanks, so that the pixels start on a page
+_MODES = {1: "L", 3: "RGB"}
+_EIGHT_BIT = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
+
+
+def open_image(path: Path) -> Image.Image:
+    """The image at `path`, its pixels not yet read, or an error that names the file."""
+    try:
+        image = Image.open(path)
+    except (OSError, SyntaxError, ValueError) as error:
+        raise ValueError(f"{path} is no readable image: {error}") from error
+    if image.mode not in _EIGHT_BIT:
+        image.close()
+        raise ValueError(f"{path} is an image of mode {image.mode}, but pixels must have 8 bits")
+    return image
+
+
+def decode(files: Sequence[Path], out: np.ndarray) -> None:
+    """Write the pixels of each file into `out`, uint8 [N, H, W, C] with C = 1 or 3; all must be H by W."""
+    height, width, channels = out.shape[1:]
+
+    def one(path: Path) -> np.ndarray:
+        with open_image(path) as image:
+            if image.size != (width, height):
+                got = f"{image.width} x {image.height}"
+                raise ValueError(f"{path} has {got} pixels, but the images before it have {width} x {height}")
+            try:
+                return np.asarray(image.convert(_MODES[channels])).reshape(height, width, channels)
+            except (OSError, SyntaxError, ValueError) as error:
+                raise ValueError(f"{path} is no readable image: {error}") from error
+
+    with ThreadPoolExecutor() as pool:  # the decoders let go of the interpreter lock
+        for start in range(0, len(files), 1024):  # in pieces: so few images wait at a time to be written
+            for position, pixels in enumerate(pool.map(one, files[start : start + 1024]), start):
+                out[position] = pixels
+
+
+def cached(files: Sequence[Path], cache: Path, shape: tuple[int, int, int], root: Path) -> np.ndarray:
+    """The pixels of `files` (below `root`), mapped from `cache`; made once, and again when a file changed."""
+    full = (len(files), *shape)
+    header = {"format": FORMAT, "version": VERSION, "shape": list(full), "made_from": _fingerprint(files, root)}
+    if not _is_current(cache, header, _HEADER + int(np.prod(full))):
+        _write(cache, header, full, lambda out: decode(files, out))
+    # Copy on write: nobody can change the file by changing the array.
+    return np.memmap(cache, dtype=np.uint8, mode="c", offset=_HEADER, shape=full)
+
+
+def _fingerprint(files: Sequence[Path], root: Path) -> str:
+    """SHA-256 over name, size and time of change of every file, in order."""
+    digest = hashlib.sha256()
+    for path in files:
+        state = path.stat()
+        digest.update(f"{path.relative_to(root)}\0{state.st_size}\0{state.st_mtime_ns}\n".encode(errors="replace"))
+    return digest.hexdigest()
+
+
+def _is_current(cache: Path, header: dict[str, object], size: int) -> bool:
+    try:
+        with cache.open("rb") as file:
+            return os.fstat(file.fileno()).st_size == size and json.loads(file.read(_HEADER)) == header
+    except (OSError, ValueError):  # not there, or not ours
+        return False
+
+
+def _write(cache: Path, header: dict[str, object], shape: tuple[int, ...], fill: Callable[[np.ndarray], None]) -> None:
+    """Write under a temporary name, then rename: whoever finds the cache finds all of it."""
+    size = int(np.prod(shape))
+    try:
+        handle, name = tempfile.mkstemp(prefix=f"{cache.name}.", suffix=".tmp", dir=cache.parent)
+    except OSError as error:
+        raise OSError(f"cannot write the decoded images ({size:,} bytes) to {cache}: {error}") from error
+    try:
+        with os.fdopen(handle, "r+b") as file:
+            file.write(json.dumps(header).encode().ljust(_HEADER))
+            file.truncate(_HEADER + size)
+            pixels = np.memmap(file, dtype=np.uint8, mode="r+", offset=_HEADER, shape=shape)
+            fill(pixels)
+            pixels.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(cache)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise

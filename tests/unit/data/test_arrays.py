@@ -1,0 +1,108 @@
+import re
+
+import numpy as np
+import pytest
+
+from vista.data import load
+
+IMAGES = np.arange(12 * 8 * 8 * 3).astype(np.uint8).reshape(12, 8, 8, 3)
+FEATURES = np.linspace(-1, 1, 12 * 5).reshape(12, 5)
+LABELS = np.arange(12) % 3
+
+
+def with_value(row, value):
+    features = FEATURES.copy()
+    features[row, 2] = value
+    return features
+
+
+def save(path, **arrays):
+    np.savez(path, **arrays)
+    return f"npz:{path}"
+
+
+def split(**changed):
+    arrays = {"x_train": IMAGES, "y_train": LABELS, "x_test": IMAGES[:6], "y_test": LABELS[:6]}
+    return {**arrays, **changed}
+
+
+def test_images(tmp_path):
+    source = load(save(tmp_path / "d.npz", **split()))
+    assert np.array_equal(source.train_inputs, IMAGES)
+    assert np.array_equal(source.test_labels, LABELS[:6])
+    assert source.train_labels.dtype == np.int64
+    assert (source.num_classes, source.classes, source.is_image) == (3, ("0", "1", "2"), True)
+    assert source.padding == 1
+    np.testing.assert_allclose(source.mean, IMAGES.mean((0, 1, 2)) / 255)
+    np.testing.assert_allclose(source.std, IMAGES.std((0, 1, 2)) / 255)
+
+
+def test_images_without_channels_get_one(tmp_path):
+    source = load(
+        save(
+            tmp_path / "d.npz",
+            **split(x_train=np.full((12, 40, 40), 9, np.uint8), x_test=np.zeros((6, 40, 40), np.uint8)),
+        )
+    )
+    assert source.test_inputs.shape == (6, 40, 40, 1)
+    assert source.std == (1.0,)
+    assert source.padding == 4
+
+
+def test_features_become_float32_and_are_not_shifted(tmp_path):
+    source = load(save(tmp_path / "d.npz", **split(x_train=FEATURES, x_test=FEATURES[:6])))
+    assert source.train_inputs.dtype == source.test_inputs.dtype == np.float32
+    assert (source.is_image, source.flip, source.padding, source.mean, source.std) == (False, False, 0, (), ())
+
+
+def test_without_a_test_set_a_fixed_stratified_fifth_is_held_out(tmp_path):
+    features = np.arange(60.0).reshape(60, 1)
+    labels = np.repeat([0, 1, 2], 20)
+    name = save(tmp_path / "d.npz", x=features, y=labels)
+    one, two = load(name), load(name)
+    assert np.bincount(one.test_labels).tolist() == [4, 4, 4]
+    assert sorted([*one.train_inputs.ravel(), *one.test_inputs.ravel()]) == list(range(60))
+    assert np.array_equal(labels[one.train_inputs.ravel().astype(int)], one.train_labels)
+    assert np.array_equal(one.test_inputs, two.test_inputs)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"x_train": IMAGES.astype(np.int32)}, "x_train is int32 of shape (12, 8, 8, 3), but it must be uint8"),
+        ({"x_train": IMAGES[:, 0, 0]}, "x_train is uint8 of shape (12, 3)"),
+        ({"x_train": FEATURES.ravel()}, "x_train is float64 of shape (60,)"),
+        ({"x_train": with_value(7, np.nan)}, "x_train[7] holds a value that is not"),
+        ({"x_train": with_value(3, 1e300)}, "x_train[3] holds a value that is not"),
+        ({"y_train": LABELS - 1}, "y_train[0] is -1, but labels are 0 or more"),
+        ({"y_train": LABELS + 1}, "y_train goes up to 3 but has no 0; number the classes 0 to K-1"),
+        ({"y_train": LABELS * 0}, "y_train holds one class only"),
+        ({"y_train": LABELS.astype(float)}, "y_train must be integers of shape [N], but is float64"),
+        ({"y_train": np.eye(12, dtype=int)}, "y_train must be integers of shape [N], but is int64 of shape (12, 12)"),
+        ({"y_train": LABELS[:5]}, "y_train has 5 labels for 12 samples"),
+        ({"x_test": IMAGES[:0], "y_test": LABELS[:0]}, "y_test has 0 labels for 0 samples"),
+        ({"y_test": LABELS[:6] + 1}, "y_test[2] is 3, but y_train has 3 classes"),
+        ({"x_test": IMAGES[:6, :4]}, "x_test is uint8 of shape (6, 4, 8, 3), but x_train is uint8 of shape (12, 8, 8"),
+        ({"x_test": FEATURES[:6]}, "x_test is float32 of shape (6, 5), but x_train is uint8"),
+        ({"x_train": np.array([object()] * 12)}, "is no readable .npz file of plain arrays"),
+    ],
+)
+def test_a_mistake_is_named(tmp_path, changed, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        load(save(tmp_path / "d.npz", **split(**changed)))
+
+
+def test_missing_keys_and_files_are_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        load(f"npz:{tmp_path / 'no.npz'}")
+    with pytest.raises(ValueError, match="has no key 'y_test'; it needs x_train, y_train, x_test, y_test, or x and y"):
+        load(save(tmp_path / "d.npz", x_train=IMAGES, y_train=LABELS, x_test=IMAGES))
+    with pytest.raises(ValueError, match="has no key 'y'"):
+        load(save(tmp_path / "d.npz", x=IMAGES))
+    for content in (b"", b"no zip", b"\x80\x04N."):
+        (tmp_path / "d.npz").write_bytes(content)
+        with pytest.raises(ValueError, match=r"no readable \.npz"):
+            load(f"npz:{tmp_path / 'd.npz'}")
+    np.save(tmp_path / "one.npy", IMAGES)
+    with pytest.raises(ValueError, match=r"no readable \.npz"):
+        load(f"npz:{tmp_path / 'one.npy'}")

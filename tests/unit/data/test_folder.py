@@ -1,0 +1,135 @@
+import os
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vista.data import folder, load
+
+
+def picture(path, value, size=(8, 6), mode="RGB"):
+    """A picture of one colour, whose first pixel value says which one it is."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new(mode, size, value if mode in ("L", "I;16") else (value, 0, 0)).save(path)
+
+
+def tree(root, parts=("train", "test"), classes=("cat", "ant", "bee"), count=5, **options):
+    value = 0
+    for part in parts:
+        for name in classes:
+            for number in range(count):
+                picture(root / part / name / f"{number}.png", value, **options)
+                value += 1
+    return f"folder:{root}"
+
+
+def test_classes_and_files_are_in_the_order_of_their_names(tmp_path):
+    name = tree(tmp_path)
+    (tmp_path / "train" / "ant" / "notes.txt").write_text("no image")
+    (tmp_path / "train" / ".hidden").mkdir()
+    source = load(name)
+    assert source.classes == ("ant", "bee", "cat")
+    assert source.train_inputs.shape == (15, 6, 8, 3)
+    assert source.train_inputs.dtype == np.uint8
+    assert source.train_inputs[:, 0, 0, 0].tolist() == [*range(5, 15), *range(5)]
+    assert source.test_inputs[:, 0, 0, 0].tolist() == [*range(20, 30), *range(15, 20)]
+    assert source.train_labels.tolist() == source.test_labels.tolist() == [0] * 5 + [1] * 5 + [2] * 5
+    assert source.padding == 0
+    np.testing.assert_allclose(source.mean, source.train_inputs.mean((0, 1, 2)) / 255)
+
+
+def test_grey_pictures_have_one_channel_unless_one_is_coloured(tmp_path):
+    name = tree(tmp_path, mode="L", size=(32, 32))
+    assert load(name).train_inputs.shape == (15, 32, 32, 1)
+    assert load(name).padding == 4
+    picture(tmp_path / "test" / "bee" / "9.jpg", 3, size=(32, 32))
+    assert load(name).train_inputs.shape == (15, 32, 32, 3)
+
+
+def test_without_parts_a_fixed_stratified_fifth_is_held_out(tmp_path):
+    name = tree(tmp_path, parts=("",), count=10)
+    one, two = load(name), load(name)
+    assert one.test_labels.tolist() == [0, 0, 1, 1, 2, 2]
+    values = [*one.train_inputs[:, 0, 0, 0], *one.test_inputs[:, 0, 0, 0]]
+    assert sorted(values) == list(range(30))
+    label_of_value = [2] * 10 + [0] * 10 + [1] * 10
+    assert [label_of_value[v] for v in values] == [*one.train_labels, *one.test_labels]
+    assert np.array_equal(one.test_inputs, two.test_inputs)
+
+
+def test_test_labels_are_those_of_the_training_classes(tmp_path):
+    tree(tmp_path, parts=("train",))
+    name = tree(tmp_path, parts=("test",), classes=("cat",))
+    assert load(name).test_labels.tolist() == [2] * 5
+
+
+def test_more_than_fits_is_mapped_from_a_file_beside_the_folder(tmp_path, monkeypatch):
+    name = tree(tmp_path / "pictures")
+    kept = load(name)
+    monkeypatch.setattr(folder, "_IN_MEMORY", 0)
+    mapped = load(name)
+    assert isinstance(mapped.train_inputs, np.memmap)
+    assert np.array_equal(mapped.train_inputs, kept.train_inputs)
+    assert np.array_equal(mapped.test_inputs, kept.test_inputs)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pictures", "pictures.pixels"]
+
+
+def test_a_picture_of_another_size_is_named(tmp_path):
+    name = tree(tmp_path)
+    picture(tmp_path / "train" / "bee" / "3.png", 0, size=(9, 6))
+    with pytest.raises(ValueError, match=re.escape("train/bee/3.png has 9 x 6 pixels, but")):
+        load(name)
+
+
+@pytest.mark.parametrize("content", [b"", b"no picture", None])
+def test_a_broken_picture_is_named(tmp_path, content):
+    name = tree(tmp_path, size=(64, 64))
+    path = tmp_path / "test" / "ant" / "2.png"
+    path.write_bytes(path.read_bytes()[:-30] if content is None else content)
+    with pytest.raises(ValueError, match=re.escape("test/ant/2.png is no readable image")):
+        load(name)
+
+
+def test_a_picture_of_16_bits_is_refused(tmp_path):
+    name = tree(tmp_path)
+    picture(tmp_path / "train" / "ant" / "0.png", 700, mode="I;16")
+    with pytest.raises(ValueError, match=re.escape("train/ant/0.png is an image of mode I;16")):
+        load(name)
+
+
+def test_what_is_missing_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        load(f"folder:{tmp_path / 'no'}")
+    with pytest.raises(ValueError, match="holds no class folders"):
+        load(f"folder:{tmp_path}")
+    name = tree(tmp_path, parts=("train",))
+    with pytest.raises(FileNotFoundError, match="has train/ but no test/"):
+        load(name)
+    tree(tmp_path, parts=("test",), classes=("ant", "yak"))
+    with pytest.raises(ValueError, match=re.escape("test/yak is a class that")):
+        load(name)
+    (tmp_path / "train" / "zebra").mkdir()
+    with pytest.raises(ValueError, match=re.escape("train/zebra holds no image")):
+        load(name)
+    with pytest.raises(ValueError, match=r"holds one class only \(ant\)"):
+        load(tree(tmp_path / "one", classes=("ant",)))
+
+
+@pytest.mark.parametrize("target", ["a file", "a class"])
+def test_a_link_that_leaves_the_folder_is_refused(tmp_path, target):
+    name = tree(tmp_path / "data")
+    picture(tmp_path / "secret" / "x.png", 1)
+    if target == "a file":
+        os.symlink(tmp_path / "secret" / "x.png", tmp_path / "data" / "train" / "ant" / "x.png")
+    else:
+        os.symlink(tmp_path / "secret", tmp_path / "data" / "train" / "secret")
+    with pytest.raises(ValueError, match=r"leads to .*secret.*, outside of"):
+        load(name)
+
+
+def test_a_link_inside_the_folder_and_a_linked_folder_are_fine(tmp_path):
+    tree(tmp_path / "data")
+    os.symlink("0.png", tmp_path / "data" / "train" / "ant" / "x.png")
+    os.symlink("data", tmp_path / "link")
+    assert len(load(f"folder:{tmp_path / 'link'}").train_labels) == 16
