@@ -96,5 +96,6 @@ def _pixels(folder: Path, files: list[Path]) -> np.ndarray:
     if len(files) * int(np.prod(shape)) > _IN_MEMORY:
         return cached(files, folder.with_name(f"{folder.name}.pixels"), shape, folder)
     pixels = np.empty((len(files), *shape), dtype=np.uint8)
-    decode(files, pixels)
+    for position, decoded in enumerate(decode(files, shape)):
+        pixels[position] = decoded
     return pixels

@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -31,32 +31,35 @@ def open_image(path: Path) -> Image.Image:
     return image
 
 
-def decode(files: Sequence[Path], out: np.ndarray) -> None:
-    """Write the pixels of each file into `out`, uint8 [N, H, W, C] with C = 1 or 3; all must be H by W."""
-    height, width, channels = out.shape[1:]
+def decode(files: Sequence[Path], shape: tuple[int, int, int]) -> Iterator[np.ndarray]:
+    """The pixels of each file in turn, uint8 [H, W, C] with C = 1 or 3; all must be H by W."""
+    height, width, channels = shape
 
     def one(path: Path) -> np.ndarray:
         with open_image(path) as image:
             if image.size != (width, height):
                 got = f"{image.width} x {image.height}"
-                raise ValueError(f"{path} has {got} pixels, but the images before it have {width} x {height}")
+                raise ValueError(f"{path} has {got} pixels, but {width} x {height} are needed")
             try:
-                return np.asarray(image.convert(_MODES[channels])).reshape(height, width, channels)
+                return np.asarray(image.convert(_MODES[channels])).reshape(shape)
             except (OSError, SyntaxError, ValueError) as error:
                 raise ValueError(f"{path} is no readable image: {error}") from error
 
     with ThreadPoolExecutor() as pool:  # the decoders let go of the interpreter lock
-        for start in range(0, len(files), 1024):  # in pieces: so few images wait at a time to be written
-            for position, pixels in enumerate(pool.map(one, files[start : start + 1024]), start):
-                out[position] = pixels
+        for start in range(0, len(files), 1024):  # in pieces, so that few images wait at a time
+            yield from pool.map(one, files[start : start + 1024])
 
 
 def cached(files: Sequence[Path], cache: Path, shape: tuple[int, int, int], root: Path) -> np.ndarray:
     """The pixels of `files` (below `root`), mapped from `cache`; made once, and again when a file changed."""
     full = (len(files), *shape)
     header = {"format": FORMAT, "version": VERSION, "shape": list(full), "made_from": _fingerprint(files, root)}
-    if not _is_current(cache, header, _HEADER + int(np.prod(full))):
-        _write(cache, header, full, lambda out: decode(files, out))
+    size = _HEADER + int(np.prod(full))
+    if not _is_current(cache, header, size):
+        try:
+            _write(cache, header, decode(files, shape))
+        except OSError as error:
+            raise OSError(f"cannot write the decoded images ({size:,} bytes) to {cache}: {error}") from error
     # Copy on write: nobody can change the file by changing the array.
     return np.memmap(cache, dtype=np.uint8, mode="c", offset=_HEADER, shape=full)
 
@@ -78,20 +81,15 @@ def _is_current(cache: Path, header: dict[str, object], size: int) -> bool:
         return False
 
 
-def _write(cache: Path, header: dict[str, object], shape: tuple[int, ...], fill: Callable[[np.ndarray], None]) -> None:
+def _write(cache: Path, header: dict[str, object], images: Iterator[np.ndarray]) -> None:
     """Write under a temporary name, then rename: whoever finds the cache finds all of it."""
-    size = int(np.prod(shape))
+    handle, name = tempfile.mkstemp(prefix=f"{cache.name}.", suffix=".tmp", dir=cache.parent)
     try:
-        handle, name = tempfile.mkstemp(prefix=f"{cache.name}.", suffix=".tmp", dir=cache.parent)
-    except OSError as error:
-        raise OSError(f"cannot write the decoded images ({size:,} bytes) to {cache}: {error}") from error
-    try:
-        with os.fdopen(handle, "r+b") as file:
+        with os.fdopen(handle, "wb") as file:  # written, not mapped: a full disk is an error then, not a killed process
             file.write(json.dumps(header).encode().ljust(_HEADER))
-            file.truncate(_HEADER + size)
-            pixels = np.memmap(file, dtype=np.uint8, mode="r+", offset=_HEADER, shape=shape)
-            fill(pixels)
-            pixels.flush()
+            for image in images:
+                file.write(image.tobytes())
+            file.flush()
             os.fsync(file.fileno())
         Path(name).replace(cache)
     except BaseException:

@@ -90,6 +90,16 @@ def test_a_failed_decoding_leaves_nothing(root):
     assert [path.name for path in root.iterdir()] == ["tiny-imagenet-200"]
 
 
+def test_a_full_disk_leaves_nothing_and_says_how_much_is_needed(root, monkeypatch):
+    def full(handle):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=re.escape(f"({4096 + 8 * 64 * 64 * 3:,} bytes) to")):
+        load("tinyimagenet", root)
+    assert [path.name for path in root.iterdir()] == ["tiny-imagenet-200"]
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
