@@ -7,10 +7,12 @@ what the lowest rank saw. Without an initialised process group every function le
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.nn import Parameter
 
 
 def active() -> bool:
@@ -72,3 +74,42 @@ def agree(decision: bytes, what: str) -> None:
     others = [r for r, other in enumerate(digests) if not torch.equal(other, digests[0])]
     if others:
         raise RuntimeError(f"{what} differ between rank 0 and ranks {others}; do all processes hold the same data?")
+
+
+def total(value: Tensor) -> Tensor:
+    """The sum of ``value`` over all ranks."""
+    sent = value.detach().to(_device(), copy=True)
+    dist.all_reduce(sent, op=dist.ReduceOp.SUM)
+    return sent.to(value.device)
+
+
+def sum_gradients(parameters: Sequence[Parameter]) -> None:
+    """Replace every gradient by its sum over the ranks, in one message; a rank without a share counts as zero."""
+    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+    flat = torch.cat([g.flatten() for g in gradients])
+    dist.all_reduce(flat, op=dist.ReduceOp.SUM)
+    for parameter, part in zip(parameters, flat.split([g.numel() for g in gradients]), strict=True):
+        parameter.grad = part.view_as(parameter)
+
+
+def first_ranks_word(value: int) -> int:
+    """What rank 0 says, on every rank: for decisions that depend on the clock or on a signal."""
+    if not active():
+        return value
+    word = torch.tensor([value], device=_device())
+    dist.broadcast(word, src=0)
+    return int(word)
+
+
+def first_ranks_words(words: list[str]) -> list[str]:
+    """A list of names as rank 0 has it."""
+    if not active():
+        return words
+    box = [words]
+    dist.broadcast_object_list(box, src=0)
+    return box[0]
+
+
+def all_say(yes: bool) -> bool:
+    """Whether every rank says yes."""
+    return bool(total(torch.tensor([not yes])) == 0) if active() else yes

@@ -149,6 +149,14 @@ class Method(nn.Module):
     def check(self) -> None:
         """Raise what a device found since the last look; called now and then, because looking makes the host wait."""
 
+    def bytes_at_most(self) -> int:
+        """Most that the method's state can take on disk."""
+        return sum(buffer.nbytes for buffer in self.buffers()) * 2
+
+    def advice_for_less_room(self) -> str:
+        """What to change where that is too much, as the end of a sentence."""
+        return "; use --out on a larger disk"
+
     # ------------------------------------------------------------ shared by the methods
 
     def mixed(self, batch: Batch, targets: Callable[[Tensor], Tensor]) -> Tensor:

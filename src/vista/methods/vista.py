@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from vista.distiller import Vista, check_options
 from vista.methods.base import Batch, EpochEnd, Method, Task
+from vista.store import bytes_needed, readable
 
 
 class VistaMethod(Method):
@@ -102,6 +103,13 @@ class VistaMethod(Method):
 
     def share_state(self, seen: Tensor) -> None:
         """Nothing: ``Vista`` has exchanged what the processes saw at the epoch's end."""
+
+    def bytes_at_most(self) -> int:
+        return bytes_needed(self.task.num_samples, self.task.num_classes, self.task.epochs, self.config.tau)
+
+    def advice_for_less_room(self) -> str:
+        lighter = bytes_needed(self.task.num_samples, self.task.num_classes, self.task.epochs, 0.01)
+        return f"; with tau=0.01 predictions take at most {readable(lighter)}, or use --out on a larger disk"
 
     def check(self) -> None:
         """Raise what the device found since the last look."""

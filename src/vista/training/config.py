@@ -1,0 +1,156 @@
+"""What a run is: every knob once, with a line of explanation, and the paper's protocols as presets."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+
+from vista import noise
+from vista.methods import Chosen, choose
+
+FORMAT = 1
+LearningRate = Literal["cosine", "restarts", "constant"]
+Precision = Literal["auto", "bf16", "fp32", "fp64"]
+# Fields that say how fast or where a run goes, not what it computes: two runs that differ only here are the same.
+INCIDENTAL = ("root", "device", "compile", "capture", "checkpoint_seconds")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """One training run."""
+
+    data: str = "digits"
+    """What to train on: digits, cifar10, cifar100, tinyimagenet, folder:PATH or npz:PATH."""
+    root: str | None = None
+    """Folder that holds the data sets; the environment variable VISTA_DATA if not given."""
+    noise: str = "none"
+    """Label noise: none, symmetric:RATE, asymmetric:RATE, human (CIFAR-100N) or file:PATH."""
+    method: str = "vista"
+    """How to train; `vista methods` lists all. Options may follow: vista:tau=0.01."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Options of the method, already resolved."""
+    network: str = "auto"
+    """Network name, or package.module:function for one of your own; auto picks one that suits the data."""
+    epochs: int = 200
+    """Passes over the training samples."""
+    batch_size: int = 64
+    """Samples per step, over all processes."""
+    lr: float = 0.1
+    """Largest learning rate."""
+    lr_schedule: LearningRate = "cosine"
+    """How the learning rate falls, step by step: cosine, cosine with warm restarts, or not at all."""
+    restart_epochs: int = 40
+    """Epochs between warm restarts."""
+    momentum: float = 0.9
+    """Momentum of SGD."""
+    nesterov: bool = False
+    """Use Nesterov momentum."""
+    weight_decay: float = 5e-4
+    """Weight decay on all parameters."""
+    padding: int | None = None
+    """Shift pictures by up to so many pixels; what suits the data set if not given."""
+    flip: bool | None = None
+    """Mirror half of the pictures; what suits the data set if not given."""
+    rotation: float = 0.0
+    """Turn pictures by up to so many degrees either way."""
+    cutmix: float = 0.0
+    """Probability that a batch is mixed by CutMix."""
+    validation: float = 0.1
+    """Share of the training set held out for validation, or, from 1 on, a number of samples."""
+    seed: int = 0
+    """Decides noise, split, initial weights and order."""
+    noise_seed: int | None = None
+    """Another seed for the noise alone."""
+    split_seed: int | None = None
+    """Another seed for the split alone."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1 ...; auto takes CUDA where there is one."""
+    precision: Precision = "auto"
+    """bf16 (autocast), fp32 or fp64; auto takes bf16 on CUDA and fp32 on the CPU."""
+    deterministic: bool = False
+    """On CUDA, only kernels that give the same bits every time (slower); the CPU always does."""
+    compile: bool = True
+    """On CUDA, compile the network."""
+    capture: bool = True
+    """On CUDA, capture the whole step into one graph."""
+    checkpoint_seconds: float = 60.0
+    """Seconds of training after which a checkpoint is due; 0 means after every step's look."""
+
+    def __post_init__(self) -> None:
+        positive = ("epochs", "batch_size", "lr", "restart_epochs", "validation")
+        for name in positive:
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)}, but it must be greater than 0")
+        for name in ("momentum", "weight_decay", "rotation", "checkpoint_seconds"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}, but it must not be negative")
+        if self.epochs < 2:
+            raise ValueError(f"epochs is {self.epochs}, but a teacher needs a past: at least 2")
+        if not 0 <= self.cutmix <= 1:
+            raise ValueError(f"cutmix is {self.cutmix}, but it is a probability between 0 and 1")
+        if self.validation >= 1 and self.validation != int(self.validation):
+            raise ValueError(f"validation is {self.validation}, but it is a share below 1 or a whole number of samples")
+        for name in ("lr_schedule", "precision"):
+            known = {"lr_schedule": ("cosine", "restarts", "constant"), "precision": ("auto", "bf16", "fp32", "fp64")}[
+                name
+            ]
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} is {getattr(self, name)!r}, but it must be one of {', '.join(known)}")
+        noise.parse(self.noise)
+
+    def chosen(self) -> Chosen:
+        """The method this run trains by."""
+        return choose(self.method, self.options)
+
+    def resolved(self) -> TrainConfig:
+        """The same run with its method's options written out, and nothing left to 'auto' but the data's own choices."""
+        chosen = self.chosen()
+        device = self.device
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        precision = self.precision
+        if precision == "auto":
+            precision = "bf16" if device.startswith("cuda") else "fp32"
+        return dataclasses.replace(self, method=chosen.name, options=chosen.options, device=device, precision=precision)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"format": FORMAT, **dataclasses.asdict(self)}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> TrainConfig:
+        """Read what :meth:`to_json` wrote; another format or an unknown field is refused by name."""
+        if values.get("format") != FORMAT:
+            raise ValueError(f"the configuration has format {values.get('format')!r}, but this version reads {FORMAT}")
+        known = {f.name for f in dataclasses.fields(cls)}
+        unknown = sorted(set(values) - known - {"format"})
+        if unknown:
+            raise ValueError(
+                f"the configuration has the unknown field {unknown[0]!r}; was it written by a newer version?"
+            )
+        return cls(**{name: value for name, value in values.items() if name in known})
+
+    def identity(self) -> str:
+        """A hash of everything that decides the result."""
+        values = {name: value for name, value in self.to_json().items() if name not in INCIDENTAL}
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "digits": {"epochs": 40, "batch_size": 32, "lr": 0.05, "lr_schedule": "cosine", "validation": 270},
+    "clean": {"epochs": 200, "batch_size": 32, "lr": 0.01, "lr_schedule": "cosine"},
+    "noisy": {"epochs": 200, "batch_size": 64, "lr": 0.1, "lr_schedule": "restarts", "restart_epochs": 40},
+}
+
+
+def preset(name: str, data: str = "digits", noise: str = "none") -> dict[str, Any]:
+    """Settings of a named protocol; ``auto`` is the data set's own, or the paper's clean or noisy one."""
+    if name == "auto":
+        name = "digits" if data == "digits" else "clean" if noise == "none" else "noisy"
+    if name not in PRESETS:
+        raise ValueError(f"preset is {name!r}, but it must be one of auto, {', '.join(PRESETS)}")
+    return dict(PRESETS[name])

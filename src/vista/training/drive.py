@@ -1,0 +1,112 @@
+"""Drive one or several trainings in one process, side by side on one card, each a stream of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from vista.training.config import TrainConfig
+from vista.training.loop import Event, Finished, Interrupted, Stop, Waiting, train
+
+AT_ONCE_ON_A_CARD = 5
+
+
+@dataclass
+class Job:
+    """A run to be made, and how it ended."""
+
+    config: TrainConfig
+    out: Path
+    metrics: dict[str, Any] | None = None
+    error: Exception | None = None
+
+
+def drive(jobs: list[Job], show: Callable[[Job, Event], None], at_once: int | None = None) -> None:
+    """Run all jobs, at most ``at_once`` side by side. One that fails keeps its error and does not stop the others.
+
+    A signal stops them all, each with a checkpoint in place, and is raised as :class:`Interrupted`.
+    """
+    on_card = any(job.config.resolved().device.startswith("cuda") for job in jobs)
+    limit = at_once or (AT_ONCE_ON_A_CARD if on_card else 1)
+    waiting, running = deque(jobs), deque[tuple[Job, Iterator[Event]]]()
+    interrupted: Interrupted | None = None
+    with stop_on_signals() as stop, deterministic(any(job.config.deterministic for job in jobs)):
+        while running or (waiting and not stop.signal):
+            while waiting and len(running) < limit and not stop.signal:
+                job = waiting.popleft()
+                running.append((job, train(job.config, job.out, stop)))
+            for _ in range(len(running)):
+                job, events = running.popleft()
+                try:
+                    event = _next_event(events, alone=len(running) == 0)
+                except StopIteration:
+                    continue
+                except Interrupted as error:
+                    interrupted = error
+                    continue
+                except Exception as error:
+                    job.error = error
+                    continue
+                if isinstance(event, Finished) and event.role is None:
+                    job.metrics = event.metrics
+                show(job, event)
+                running.append((job, events))
+    if interrupted is not None:
+        raise interrupted
+
+
+def _next_event(events: Iterator[Event], alone: bool) -> Event:
+    """The next thing that happened; a run that has the card to itself may wait for it."""
+    event = next(events)
+    while alone and isinstance(event, Waiting):
+        event.event.synchronize()
+        event = next(events)
+    return event
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[Stop]:
+    """Ctrl-C and SIGTERM ask for a checkpoint; a second Ctrl-C stops at once."""
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def ask(number: int, _frame: FrameType | None) -> None:
+        if stop.signal and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stop.signal = number
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def deterministic(wanted: bool) -> Iterator[None]:
+    """Only kernels that give the same bits every time."""
+    if not wanted:
+        yield
+        return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0])
+        torch.backends.cudnn.benchmark = before[1]

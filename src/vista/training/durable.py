@@ -1,0 +1,69 @@
+"""Files that are either there whole or not at all.
+
+Every step that changes the disk announces itself through :data:`on_write`, so that tests can stop the process, or fill
+the disk, at each of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def _unobserved(what: str, path: Path) -> None:
+    """Nobody listens."""
+
+
+on_write: Callable[[str, Path], None] = _unobserved
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write under a temporary name, flush to the disk, rename."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    on_write("open", path)
+    try:
+        with open(temporary, "wb") as file:
+            half = len(content) // 2
+            file.write(content[:half])
+            on_write("half", path)
+            file.write(content[half:])
+            file.flush()
+            os.fsync(file.fileno())
+        on_write("rename", path)
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise OSError(error.errno, f"cannot write {path}: {os.strerror(error.errno or 0)}") from error
+    sync_folder(path.parent)
+    on_write("done", path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    write(path, (json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n").encode())
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} is not JSON (line {error.lineno}): was it cut short?") from error
+
+
+def rename(source: Path, target: Path) -> None:
+    """Rename a folder, durably."""
+    on_write("rename", target)
+    os.replace(source, target)
+    sync_folder(target.parent)
+    on_write("done", target)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make names in a folder durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,278 @@
+"""The training loop. Read it from top to bottom.
+
+``train`` is a generator: it yields what happened, and between two things that happened other runs may go on on the
+same card. Whoever drives it (see ``drive.py``) decides what to show and when to stop.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from vista import exchange
+from vista.methods import EpochEnd
+from vista.training import results, run_folder
+from vista.training.checkpoint import Checkpoints
+from vista.training.config import TrainConfig
+from vista.training.engine import NotFinite
+from vista.training.record import TEST, VAL_GIVEN, VAL_TRUE
+from vista.training.run_folder import RunFolder, load_model
+from vista.training.setup import Training, prepare, write_description
+
+STEPS_AT_A_TIME = 50  # enqueued on a card before the host looks around
+STEPS_BETWEEN_AGREEMENTS = 10  # after which several processes ask the first one whether to save or stop
+
+
+@dataclass(frozen=True)
+class Started:
+    config: TrainConfig
+    folder: Path
+    epoch: int  # the first one that will run
+    samples: int  # per epoch
+    role: str | None  # what a run is for that another one needs first
+
+
+@dataclass(frozen=True)
+class Stepped:
+    epoch: int
+    samples: int  # of this epoch, so far
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The card has enough to do until this event."""
+
+    event: torch.cuda.Event
+
+
+@dataclass(frozen=True)
+class EpochEnded:
+    line: dict[str, Any]  # the epoch's line of the record
+    timing: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Finished:
+    folder: Path
+    metrics: dict[str, Any]
+    role: str | None
+
+
+Event = Started | Stepped | Waiting | EpochEnded | Finished
+
+
+@dataclass
+class Stop:
+    """A wish to stop, set by a signal: its number, or 0."""
+
+    signal: int = 0
+
+
+class Interrupted(Exception):
+    """The run was asked to stop; a checkpoint is in place."""
+
+    def __init__(self, folder: Path, signal: int) -> None:
+        self.folder, self.signal = folder, signal
+        super().__init__(f"stopped in {folder}")
+
+
+@dataclass
+class Saving:
+    """When the last checkpoint was taken."""
+
+    checkpoints: Checkpoints
+    stop: Stop
+    last: float = field(default_factory=time.monotonic)
+
+
+def train(config: TrainConfig, out: str | Path, stop: Stop | None = None, role: str | None = None) -> Iterator[Event]:
+    """Train in the folder ``out``, from its newest sound checkpoint if it has one, to the end."""
+    config, folder = config.resolved(), RunFolder(Path(out))
+    with folder.locked() if exchange.rank() == 0 else nullcontext():
+        _refuse_another_run(config, folder)
+        if folder.is_finished():
+            yield Finished(folder.path, folder.metrics(), role)
+            return
+        earlier = yield from _earlier_runs(config, folder, stop)
+        training = prepare(config, folder, earlier)
+        saving = Saving(Checkpoints(folder.path, exchange.rank()), stop or Stop())
+        _start_or_resume(training, saving.checkpoints)
+        yield Started(config, folder.path, training.epoch, len(training.loader.inputs), role)
+        with training.on_stream():
+            training.engine.capture(training.in_memory_copy, training.load)
+        while training.epoch <= config.epochs:
+            began = time.monotonic()
+            yield from _steps(training, saving)
+            yield (yield from _end_epoch(training, began))
+            training.epoch += 1
+            if training.epoch <= config.epochs:
+                with training.on_stream():
+                    training.begin_epoch()
+        saving.checkpoints.wait()
+        with training.on_stream():
+            metrics = results.finish(training)
+        if exchange.rank() == 0:
+            saving.checkpoints.clear()
+    yield Finished(folder.path, metrics, role)
+
+
+def _steps(training: Training, saving: Saving) -> Iterator[Event]:
+    """The rest of the running epoch. On a card two portions of steps are under way while the host looks around."""
+    engine, loader = training.engine, training.loader
+    portion = STEPS_AT_A_TIME if engine.captures else 1
+    under_way: list[torch.cuda.Event] = []
+    while engine.steps_done < loader.steps:
+        _save_or_stop(training, saving)
+        with training.on_stream(), _faults_named(training):
+            engine.advance(min(portion, loader.steps - engine.steps_done))
+            if engine.captures:
+                under_way.append(_mark())
+        yield Stepped(training.epoch, min(engine.steps_done * loader.batch_size, len(loader.inputs)))
+        if len(under_way) > 1:
+            yield from _until(under_way.pop(0))
+            with training.on_stream(), _faults_named(training):
+                engine.check()
+    with training.on_stream(), _faults_named(training):
+        engine.check()
+
+
+def _end_epoch(training: Training, began: float) -> Generator[Event, None, EpochEnded]:
+    """Evaluate, let the method hear of it, note the best, write the record."""
+    samples, method = training.samples, training.method
+    trained = time.monotonic()
+    with training.on_stream():
+        for buffer in training.network.buffers():
+            exchange.broadcast(buffer)
+        evaluated = method.evaluated(training.network)
+        val_logits, test_logits = training.logits(evaluated, samples.val), training.logits(evaluated, samples.test)
+        if training.device.type == "cuda":
+            yield_until = _mark()
+    if training.device.type == "cuda":
+        yield from _until(yield_until)
+    with training.on_stream():
+        end = EpochEnd(
+            epoch=training.epoch,
+            network=training.network,
+            val_logits=val_logits,
+            val_index=torch.arange(len(val_logits), device=training.device),
+            test_logits=test_logits,
+            train_logits=training.train_logits,
+            train_pictures=training.train_pictures,
+        )
+        extra = method.end_epoch(end)
+        method.share_state(training.loader.samples_of_rank())
+        guesses = val_logits.argmax(dim=1).cpu().numpy()
+        correct = {
+            VAL_GIVEN: guesses == samples.labels("val", "given"),
+            VAL_TRUE: guesses == samples.labels("val", "true"),
+            TEST: test_logits.argmax(dim=1).cpu().numpy() == samples.test_labels,
+        }
+        line = {
+            "epoch": training.epoch,
+            "lr": training.engine.host_rates[0],
+            "train_loss": training.engine.mean_loss(),
+            "val_accuracy": float(correct[VAL_GIVEN].mean()),
+            "val_true_accuracy": float(correct[VAL_TRUE].mean()),
+            "test_accuracy": float(correct[TEST].mean()),
+            **extra,
+        }
+        line["best"] = training.note_best(line["val_accuracy"], evaluated)
+    timing = {"epoch": training.epoch, "train_seconds": trained - began, "evaluate_seconds": time.monotonic() - trained}
+    training.record.append(line, timing, correct)
+    if exchange.rank() == 0:
+        training.record.write(training.folder.path)
+    return EpochEnded(line, timing)
+
+
+# ---------------------------------------------------------------- starting, saving, stopping
+
+
+def _refuse_another_run(config: TrainConfig, folder: RunFolder) -> None:
+    if (folder.path / run_folder.CONFIG).exists():
+        there = folder.config()
+        if there.identity() != config.identity():
+            fields = (f.name for f in dataclasses.fields(config))
+            other = next(n for n in fields if getattr(there, n) != getattr(config, n))
+            raise ValueError(
+                f"{folder.path} holds another run, with {other}={getattr(there, other)!r} where this one has "
+                f"{getattr(config, other)!r}: choose another --out, or delete it with `vista runs`"
+            )
+
+
+def _earlier_runs(
+    config: TrainConfig, folder: RunFolder, stop: Stop | None
+) -> Generator[Event, None, dict[str, nn.Module]]:
+    """Train what the method needs first, each in a folder of its own below this run's."""
+    networks: dict[str, nn.Module] = {}
+    chosen = config.chosen()
+    for need in chosen.method.earlier_runs(chosen.config):
+        out = folder.path / run_folder.EARLIER / need.role
+        needed = dataclasses.replace(config, method=need.method, options=need.options)
+        yield from train(needed, out, stop, need.role)
+        networks[need.role] = load_model(out, "best").to(config.device)
+    return networks
+
+
+def _start_or_resume(training: Training, checkpoints: Checkpoints) -> None:
+    with training.on_stream():
+        sound = checkpoints.newest_sound_everywhere()
+        if sound is not None:
+            training.load(sound)
+            if exchange.rank() == 0:
+                training.record.write(training.folder.path)
+            return
+        if exchange.rank() == 0:
+            write_description(training)
+            training.record.write(training.folder.path)
+        training.begin_epoch()
+
+
+def _save_or_stop(training: Training, saving: Saving) -> None:
+    """Take a checkpoint when it is due, or when a signal came; several processes follow the first one's clock."""
+    if exchange.active() and training.engine.steps_done % STEPS_BETWEEN_AGREEMENTS:
+        return
+    due = time.monotonic() - saving.last >= training.config.checkpoint_seconds
+    signal = exchange.first_ranks_word(saving.stop.signal)
+    if not (exchange.first_ranks_word(int(due)) or signal):
+        return
+    with training.on_stream(), _faults_named(training):
+        training.engine.check()
+        name = f"epoch-{training.epoch:05d}-step-{training.engine.steps_done:07d}"
+        saving.checkpoints.save(name, training.state(), wait=bool(signal) or exchange.active())
+    saving.last = time.monotonic()
+    if signal:
+        raise Interrupted(training.folder.path, signal)
+
+
+@contextmanager
+def _faults_named(training: Training) -> Iterator[None]:
+    """What is not finite is reported with its epoch, its step, and the samples' places in the original data."""
+    try:
+        yield
+    except FloatingPointError as error:
+        step = error.step if isinstance(error, NotFinite) else training.engine.steps_done
+        batch = training.loader.order[step * training.loader.batch_size :][: training.loader.size(step)]
+        original = training.samples.split.train[batch.cpu().numpy()].tolist()
+        raise NotFinite(step, original, training.epoch) from error
+
+
+# ---------------------------------------------------------------- the card
+
+
+def _mark() -> torch.cuda.Event:
+    event = torch.cuda.Event()
+    event.record()
+    return event
+
+
+def _until(event: torch.cuda.Event) -> Iterator[Event]:
+    while not event.query():
+        yield Waiting(event)

@@ -1,0 +1,128 @@
+"""The record of a run: a line of JSON per epoch, and which samples were right in which epoch, a bit each.
+
+It is enough to draw every trajectory figure again without a model or data. Timings lie in a file of their own, so
+that everything else is a function of the configuration.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from vista.training import durable
+
+EPOCHS, TIMINGS, COVERAGE = "epochs.jsonl", "timings.jsonl", "coverage.safetensors"
+FORMAT = "vista.coverage"
+VERSION = "1"
+VAL_GIVEN, VAL_TRUE, TEST = "val_given", "val_true", "test"
+
+
+@dataclass
+class Record:
+    """The epochs of a run so far. ``sizes`` names the sets whose samples are followed, and how many they have."""
+
+    sizes: dict[str, int]
+    lines: list[dict[str, Any]] = field(default_factory=list)
+    timings: list[dict[str, float]] = field(default_factory=list)
+    rows: dict[str, list[NDArray[np.uint8]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.rows = {name: self.rows.get(name, []) for name in self.sizes}
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def append(self, line: dict[str, Any], timing: dict[str, float], correct: Mapping[str, NDArray[np.bool_]]) -> None:
+        """Add an epoch."""
+        self.lines.append(line)
+        self.timings.append(timing)
+        for name, rows in self.rows.items():
+            rows.append(np.packbits(correct[name]))
+
+    def correct(self, name: str) -> NDArray[np.bool_]:
+        """Bool ``[epochs, samples]``: which samples of the set were right in which epoch."""
+        if name not in self.rows:
+            raise KeyError(f"the record has no set {name!r}; it has {', '.join(self.rows)}")
+        return np.unpackbits(self.packed(name), axis=1, count=self.sizes[name]).astype(np.bool_)
+
+    def packed(self, name: str) -> NDArray[np.uint8]:
+        width = -(-self.sizes[name] // 8)
+        return np.stack(self.rows[name]) if self.rows[name] else np.zeros((0, width), np.uint8)
+
+    def write(self, folder: Path) -> None:
+        """Write all three files, each whole or not at all."""
+        arrays = {name: self.packed(name) for name in self.sizes}
+        header = {"format": FORMAT, "version": VERSION, "sizes": json.dumps(self.sizes, sort_keys=True)}
+        durable.write(folder / COVERAGE, save(arrays, metadata=header))
+        durable.write(folder / EPOCHS, _lines(self.lines))
+        durable.write(folder / TIMINGS, _lines(self.timings))
+
+    @classmethod
+    def read(cls, folder: Path) -> Record:
+        """Read and check: every epoch once, in order, in all files."""
+        path = folder / COVERAGE
+        if not path.exists():
+            raise FileNotFoundError(f"{folder} is no record of a run: it has no {COVERAGE}")
+        try:
+            with safe_open(path, framework="np") as file:
+                header = file.metadata() or {}
+                if (header.get("format"), header.get("version")) != (FORMAT, VERSION):
+                    raise ValueError(f"{path} has format {header.get('format')} version {header.get('version')}, "
+                                     f"but this version reads {FORMAT} version {VERSION}")  # fmt: skip
+                sizes = json.loads(header["sizes"])
+                packed = {name: file.get_tensor(name) for name in sizes}
+        except SafetensorError as error:
+            raise ValueError(f"{path} is damaged or cut short: {error}") from error
+        lines = _read_lines(folder / EPOCHS)
+        for place, line in enumerate(lines, 1):
+            if line.get("epoch") != place:
+                raise ValueError(
+                    f"{folder / EPOCHS} line {place} is of epoch {line.get('epoch')}: epoch {place} is missing"
+                )
+        for name, rows in packed.items():
+            if len(rows) < len(lines):
+                raise ValueError(
+                    f"{path} has {len(rows)} epochs of {name}, but {EPOCHS} has {len(lines)}: it was cut short"
+                )
+        timings = _read_lines(folder / TIMINGS) if (folder / TIMINGS).exists() else []
+        return cls(
+            sizes, lines, timings[: len(lines)], {name: list(rows[: len(lines)]) for name, rows in packed.items()}
+        )
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps of it."""
+        return {
+            "sizes": self.sizes,
+            "lines": self.lines,
+            "timings": self.timings,
+            "rows": {name: self.packed(name) for name in self.sizes},
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Record:
+        rows = {name: list(np.asarray(values)) for name, values in state["rows"].items()}
+        return cls(dict(state["sizes"]), list(state["lines"]), list(state["timings"]), rows)
+
+
+def _lines(values: list[Any]) -> bytes:
+    return "".join(json.dumps(value, sort_keys=True, allow_nan=False) + "\n" for value in values).encode()
+
+
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        raise FileNotFoundError(f"{path.parent} is no record of a run: it has no {path.name}")
+    lines = []
+    for number, text in enumerate(path.read_text().splitlines(), 1):
+        try:
+            lines.append(json.loads(text))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path} line {number} is not JSON: the record was cut short") from error
+    return lines
