@@ -1,0 +1,75 @@
+"""EWR-KD, reconstructed: the previous epoch's prediction, trusted sample by sample as far as it is certain."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vista.checks import unit_interval
+from vista.losses import cross_entropy_and_probs, reduce, rows_with_target
+from vista.methods.base import Batch, Method, Task
+
+NEUTRAL: dict[str, Any] = {"alpha": 0.0}
+
+
+def uncertainty(probs: Tensor) -> Tensor:
+    r""":math:`u_i = H(p_i) / \log K`, ``[B, 1]`` from ``[B, K]``: 0 for a one-hot row, 1 for a uniform one."""
+    entropy: Tensor = torch.special.entr(probs).sum(dim=1, keepdim=True)
+    return entropy / math.log(probs.shape[1])
+
+
+def certain_targets(hard: Tensor, previous: Tensor, alpha: Tensor) -> Tensor:
+    r""":math:`(1 - a_i)\,\text{hard} + a_i\,\text{previous}` with :math:`a_i = \alpha (1 - u_i)`, all ``[B, K]``.
+
+    A row without label is the previous prediction alone.
+    """
+    trust = alpha * (1.0 - uncertainty(previous)).clamp(min=0.0)
+    labelled = hard.sum(dim=1, keepdim=True) > 0
+    return torch.where(labelled, hard + (previous - hard) * trust, previous)
+
+
+class EpochWiseRegularisation(Method):
+    name = "ewr-kd"
+    family = "past epochs"
+    summary = "As PS-KD, but each sample trusts its previous prediction only as far as that was certain"
+    cost = "1 forward, 1 backward"
+    keeps = "N x K float32"
+    source = "Xia et al., IJCNN 2021 (reconstruction from the abstract)"
+    reconstruction = True
+    composes_with_cutmix = False
+    sample_buffers = ("memory",)
+
+    memory: Tensor
+    alpha: Tensor
+
+    @dataclass(frozen=True)
+    class Config:
+        alpha: float = 0.8
+        """Share of a certain previous prediction in the last epoch; PS-KD's, the source's is not known."""
+
+        def __post_init__(self) -> None:
+            unit_interval(self.alpha, "alpha")
+
+    def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
+        super().__init__(task, network, config)
+        self.register_buffer("memory", task.one_hot(torch.arange(task.num_samples, device=task.device)))
+        self.register_buffer("alpha", torch.zeros((), device=task.device))
+
+    def begin_epoch(self, epoch: int) -> None:
+        self.alpha.fill_(self.config.alpha * epoch / self.task.epochs)
+
+    def targets(self, index: Tensor) -> Tensor:
+        return certain_targets(self.task.one_hot(index), self.memory.index_select(0, index), self.alpha)
+
+    def loss(self, network: nn.Module, batch: Batch) -> Tensor:
+        targets = self.targets(batch.index)
+        losses, probs = cross_entropy_and_probs(network(batch.x), targets)
+        self.memory.index_copy_(0, batch.index, probs.to(self.memory.dtype))
+        return reduce(losses, "mean", None, rows_with_target(targets) if self.task.has_missing_labels else None)
+
+    def final_teacher(self) -> Tensor:
+        return self.memory

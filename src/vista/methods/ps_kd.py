@@ -1,0 +1,84 @@
+"""PS-KD: the prediction of the previous epoch, blended with the label, is the target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from vista import schedule
+from vista.checks import unit_interval
+from vista.losses import cross_entropy_and_probs, reduce, rows_with_target
+from vista.methods.base import Batch, Method, Task
+
+NEUTRAL: dict[str, Any] = {"alpha": 0.0}
+
+
+def progressive_targets(hard: Tensor, previous: Tensor, alpha: Tensor) -> Tensor:
+    r""":math:`(1 - \alpha)\,\text{hard} + \alpha\,\text{previous}`, all ``[B, K]``; ``alpha`` is 0-d.
+
+    A row without label is the previous prediction alone.
+    """
+    labelled = hard.sum(dim=1, keepdim=True) > 0
+    return torch.where(labelled, hard + (previous - hard) * alpha, previous)
+
+
+def share(epoch: int, epochs: int, kind: Literal["linear", "exp"], k: float) -> float:
+    r"""How far the schedule is in epoch ``t``: :math:`t / E`, or VISTA's :math:`\beta_{t-1}` (0 in epochs 1 and 2)."""
+    if kind == "linear":
+        return epoch / epochs
+    return schedule.beta(max(epoch - 1, 1), epochs, k)
+
+
+class ProgressiveSelfKD(Method):
+    name = "ps-kd"
+    family = "past epochs"
+    summary = "The previous epoch's prediction, blended with the label by a growing share, is the target"
+    cost = "1 forward, 1 backward"
+    keeps = "N x K float32"
+    source = "Kim et al., ICCV 2021"
+    variants = {"ps-kd-beta": {"alpha": 1.0, "schedule": "exp"}}  # noqa: RUF012
+    composes_with_cutmix = False
+    sample_buffers = ("memory",)
+
+    memory: Tensor
+    alpha: Tensor
+
+    @dataclass(frozen=True)
+    class Config:
+        alpha: float = 0.8
+        """Share of the previous prediction at the schedule's end; the source takes 0.8 on CIFAR-100."""
+        schedule: Literal["linear", "exp"] = "linear"
+        """How the share grows: by t / E as in the source, or as VISTA's beta."""
+        k: float = 2.0
+        """Curvature of the exp schedule."""
+
+        def __post_init__(self) -> None:
+            unit_interval(self.alpha, "alpha")
+            if self.schedule not in ("linear", "exp"):
+                raise ValueError(f"schedule is {self.schedule!r}, but it must be one of linear, exp")
+            epochs = 2  # their number is the training's business
+            schedule.check(epochs, self.k, "exp", None)
+
+    def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
+        super().__init__(task, network, config)
+        self.register_buffer("memory", task.one_hot(torch.arange(task.num_samples, device=task.device)))
+        self.register_buffer("alpha", torch.zeros((), device=task.device))
+
+    def begin_epoch(self, epoch: int) -> None:
+        config = self.config
+        self.alpha.fill_(config.alpha * share(epoch, self.task.epochs, config.schedule, config.k))
+
+    def targets(self, index: Tensor) -> Tensor:
+        return progressive_targets(self.task.one_hot(index), self.memory.index_select(0, index), self.alpha)
+
+    def loss(self, network: nn.Module, batch: Batch) -> Tensor:
+        targets = self.targets(batch.index)
+        losses, probs = cross_entropy_and_probs(network(batch.x), targets)
+        self.memory.index_copy_(0, batch.index, probs.to(self.memory.dtype))
+        return reduce(losses, "mean", None, rows_with_target(targets) if self.task.has_missing_labels else None)
+
+    def final_teacher(self) -> Tensor:
+        return self.memory

@@ -1,0 +1,78 @@
+"""SAT, self-adaptive training: targets drift from the label to the mean of the network's own predictions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vista.checks import unit_interval
+from vista.losses import soft_cross_entropy, wide
+from vista.methods.base import Batch, Method, Task
+
+NEUTRAL: dict[str, Any] = {"start": 1.0}
+
+
+def adapt(targets: Tensor, probs: Tensor, momentum: Tensor) -> Tensor:
+    r""":math:`t \leftarrow a t + (1 - a) p`, all ``[B, K]``; ``momentum`` is 0-d, and at 1 nothing moves.
+
+    A row of zeros (no label) takes the prediction itself, because only the direction of its first step is known.
+    """
+    moved = targets * momentum + probs * (1.0 - momentum)
+    empty = targets.sum(dim=1, keepdim=True) == 0
+    return torch.where(empty, probs * (momentum < 1.0), moved)
+
+
+def weighted_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    r""":math:`\sum_i w_i\,\mathrm{CE}(t_i, p_i) / \sum_i w_i` with :math:`w_i = \max_k t_{ik}`: weights of mean one."""
+    weight = targets.amax(dim=1)
+    share = weight / weight.sum().clamp(min=torch.finfo(weight.dtype).tiny)
+    return soft_cross_entropy(logits, targets, reduction="sum", sample_weight=share)
+
+
+class SelfAdaptiveTraining(Method):
+    name = "sat"
+    family = "past epochs"
+    summary = "Targets drift from the label to a running mean of predictions; unsure samples weigh less"
+    cost = "1 forward, 1 backward"
+    keeps = "N x K float32"
+    source = "Huang et al., NeurIPS 2020"
+    composes_with_cutmix = False
+    sample_buffers = ("memory",)
+
+    memory: Tensor
+    momentum: Tensor
+
+    @dataclass(frozen=True)
+    class Config:
+        momentum: float = 0.9
+        """Share of the old target that each visit keeps."""
+        start: float = 0.3
+        """Share of the epochs that pass with plain cross-entropy first; 60 of 200 in the source, 1 is for ever."""
+
+        def __post_init__(self) -> None:
+            if not 0.0 <= self.momentum < 1.0:
+                raise ValueError(f"momentum is {self.momentum}, but it must be at least 0 and less than 1")
+            unit_interval(self.start, "start")
+
+    def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
+        super().__init__(task, network, config)
+        self.register_buffer("memory", task.one_hot(torch.arange(task.num_samples, device=task.device)))
+        self.register_buffer("momentum", torch.ones((), device=task.device))
+
+    def begin_epoch(self, epoch: int) -> None:
+        started = (epoch - 1) / self.task.epochs >= self.config.start
+        self.momentum.fill_(self.config.momentum if started else 1.0)
+
+    def loss(self, network: nn.Module, batch: Batch) -> Tensor:
+        logits = network(batch.x)
+        with torch.no_grad():
+            probs = wide(logits).softmax(dim=1).to(self.memory.dtype)
+            targets = adapt(self.memory.index_select(0, batch.index), probs, self.momentum)
+            self.memory.index_copy_(0, batch.index, targets)
+        return weighted_loss(logits, targets)
+
+    def final_teacher(self) -> Tensor:
+        return self.memory

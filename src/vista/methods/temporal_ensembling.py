@@ -1,0 +1,91 @@
+"""Temporal ensembling: predictions stay near the running mean of the sample's earlier ones."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vista.losses import wide
+from vista.methods.base import Batch, Method, Task
+
+NEUTRAL: dict[str, Any] = {"weight": 0.0}
+
+
+def ramp(epoch: int, epochs: int, length: float) -> float:
+    r""":math:`e^{-5 (1 - T)^2}` with :math:`T = \min(1, \frac{t - 1}{\text{length} \cdot E})`; 0 in epoch 1."""
+    if epoch == 1:
+        return 0.0
+    done = min(1.0, (epoch - 1) / (length * epochs)) if length > 0 else 1.0
+    return math.exp(-5.0 * (1.0 - done) ** 2)
+
+
+def corrected(memory: Tensor) -> Tensor:
+    r""":math:`Z / (1 - a^t)`, ``[B, K]``. A row's sum is that very factor, because each prediction sums to one.
+
+    A row of zeros, never seen, stays one.
+    """
+    total = memory.sum(dim=1, keepdim=True)
+    return memory / torch.where(total > 0, total, 1.0)
+
+
+def consistency(probs: Tensor, teacher: Tensor) -> Tensor:
+    r""":math:`\frac{1}{BK} \sum_i \|p_i - \tilde z_i\|^2`, rows without teacher (all zeros) left out; ``[B, K]``."""
+    known = teacher.sum(dim=1) > 0
+    return ((probs - teacher).square().sum(dim=1) * known).mean() / probs.shape[1]
+
+
+class TemporalEnsembling(Method):
+    name = "temporal-ensembling"
+    family = "past epochs"
+    summary = "Cross-entropy, and predictions held near the running mean of the sample's earlier ones"
+    cost = "1 forward, 1 backward"
+    keeps = "N x K float32"
+    source = "Laine and Aila, ICLR 2017"
+    composes_with_cutmix = False
+    sample_buffers = ("memory",)
+
+    memory: Tensor
+    weight: Tensor
+
+    @dataclass(frozen=True)
+    class Config:
+        momentum: float = 0.6
+        """Share of the running mean that each epoch keeps."""
+        weight: float = 30.0
+        """Largest weight of the squared distance (a mean over classes too), times the share of labelled samples."""
+        ramp: float = 80 / 300
+        """Share of the epochs in which that weight grows; 80 of 300 in the source."""
+
+        def __post_init__(self) -> None:
+            if not 0.0 <= self.momentum < 1.0:
+                raise ValueError(f"momentum is {self.momentum}, but it must be at least 0 and less than 1")
+            if not self.weight >= 0:
+                raise ValueError(f"weight is {self.weight}, but it must be at least 0")
+            if not self.ramp >= 0:
+                raise ValueError(f"ramp is {self.ramp}, but it must be at least 0")
+
+    def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
+        super().__init__(task, network, config)
+        self.labelled_share = float((task.labels >= 0).double().mean())
+        self.register_buffer("memory", torch.zeros(task.num_samples, task.num_classes, device=task.device))
+        self.register_buffer("weight", torch.zeros((), device=task.device))
+
+    def begin_epoch(self, epoch: int) -> None:
+        height = self.config.weight * self.labelled_share
+        self.weight.fill_(height * ramp(epoch, self.task.epochs, self.config.ramp))
+
+    def loss(self, network: nn.Module, batch: Batch) -> Tensor:
+        logits = network(batch.x)
+        probs = wide(logits).softmax(dim=1)
+        past = self.memory.index_select(0, batch.index)
+        momentum = self.config.momentum
+        self.memory.index_copy_(0, batch.index, (past * momentum + probs.detach() * (1.0 - momentum)).to(past.dtype))
+        hard = self.cross_entropy(logits, self.task.one_hot(batch.index))
+        return hard + self.weight * consistency(probs, corrected(past))
+
+    def final_teacher(self) -> Tensor:
+        return corrected(self.memory)

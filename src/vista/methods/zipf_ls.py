@@ -1,0 +1,106 @@
+"""Zipf's label smoothing: the classes beside the label should follow Zipf's law in the order the picture votes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vista.losses import distillation_kl, wide
+from vista.methods.base import Batch, Method, Task
+from vista.models.staged import Staged
+
+NEUTRAL: dict[str, Any] = {"weight": 0.0}
+
+
+def non_target(values: Tensor, labels: Tensor) -> Tensor:
+    """The columns ``[B, K - 1]`` of ``values`` ``[B, K]`` that are not the label; without label (-1) not class 0."""
+    places = torch.arange(values.shape[1] - 1, device=values.device)
+    return values.gather(1, places + (places >= labels.clamp(min=0).unsqueeze(1)))
+
+
+def votes(dense_logits: Tensor) -> Tensor:
+    """How many positions of the map, enlarged twice, each class wins: float ``[B, K]`` from ``[B, K, h, w]``.
+
+    The head is linear, so its outputs are enlarged in place of the features.
+    """
+    fine = F.interpolate(wide(dense_logits), scale_factor=2.0, mode="bilinear", align_corners=False)
+    winners = fine.flatten(2).argmax(dim=1, keepdim=True)
+    classes = torch.arange(fine.shape[1], device=fine.device).view(1, -1, 1)
+    return (winners == classes).sum(dim=2).float()
+
+
+def zipf(scores: Tensor) -> Tensor:
+    r""":math:`Z_k \propto 1 / r_k`, rows ``[B, C]`` that sum to one, by rank of the score, high to low.
+
+    Equal scores share the best of their ranks, so classes without a vote share one mass.
+    """
+    ascending = scores.sort(dim=1).values
+    not_greater = torch.searchsorted(ascending, scores.contiguous(), right=True)
+    mass = 1.0 / (scores.shape[1] - not_greater + 1)
+    return mass / mass.sum(dim=1, keepdim=True)
+
+
+def zipf_term(logits: Tensor, scores: Tensor, labels: Tensor) -> Tensor:
+    r"""Mean :math:`\mathrm{KL}(Z \,\|\, q)` over the rows with a label, :math:`q` the softmax of the other classes.
+
+    Logits and scores are ``[B, K]``, labels ``[B]``. No gradient passes through the ranks.
+    """
+    student = non_target(wide(logits), labels)
+    labelled = labels >= 0
+    with torch.no_grad():
+        teacher = zipf(non_target(scores, labels)).log()
+        teacher = torch.where(labelled.unsqueeze(1), teacher, student)  # its own teacher: such a row adds nothing
+    return distillation_kl(student, teacher) * (len(labels) / labelled.sum().clamp(min=1))
+
+
+class ZipfLabelSmoothing(Method):
+    name = "zipf-ls"
+    family = "teacher-free"
+    summary = "The other classes should follow Zipf's law in the order in which parts of the picture vote for them"
+    cost = "1 forward, 1 backward, a ranking"
+    keeps = "nothing"
+    source = "Liang et al., ECCV 2022"
+
+    @dataclass(frozen=True)
+    class Config:
+        weight: float = 0.1
+        """Weight lambda of the Zipf term; the source takes 0.1 on CIFAR-100 and 1 on Tiny-ImageNet."""
+
+        def __post_init__(self) -> None:
+            if not self.weight >= 0:
+                raise ValueError(f"weight is {self.weight}, but it must be at least 0")
+
+    def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
+        super().__init__(task, network, config)
+        self.has_map = isinstance(network, Staged) and bool(network.stage_channels)
+
+    def loss(self, network: nn.Module, batch: Batch) -> Tensor:
+        logits, scores = self._logits_and_scores(network, batch.x)
+        term = zipf_term(logits, scores, self._labels(batch.index))
+        if batch.partner is not None and batch.share is not None:
+            other = zipf_term(logits, scores, self._labels(batch.partner))
+            term = (term * batch.share + other * (1.0 - batch.share)).squeeze()
+        loss: Tensor = self.cross_entropy(logits, self.mixed(batch, self.task.one_hot)) + self.config.weight * term
+        return loss
+
+    def _logits_and_scores(self, network: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits, and what the classes are ranked by: votes, or the logits where there is no map to vote on."""
+        dense = None
+        if self.has_map:
+            staged = cast(Staged, network)  # or compiled, which hands its methods through
+            last_map = staged.stages(x)[-1]
+            logits = staged.classify(staged.embed(last_map))
+            with torch.no_grad():
+                dense = staged.dense_logits(last_map)
+        else:
+            logits = network(x)
+        if dense is None or dense.shape[2] * dense.shape[3] == 1:
+            return logits, wide(logits.detach())
+        return logits, votes(dense)
+
+    def _labels(self, index: Tensor) -> Tensor:
+        return self.task.labels.index_select(0, index)

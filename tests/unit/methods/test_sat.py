@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from vista.methods import choose
+from vista.methods.sat import NEUTRAL, adapt, weighted_loss
+
+
+def make(task, network, **options):
+    chosen = choose("sat", options)
+    return chosen.method(task, network, chosen.config)
+
+
+def softmax(z):
+    e = np.exp(z - z.max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True)
+
+
+def inputs(rows=3, seed=1):
+    return torch.randn(rows, 3, generator=torch.Generator().manual_seed(seed))
+
+
+def test_two_adaptive_epochs_against_numpy(make_task, FakeBatch, Linear5):
+    network, index = Linear5(), [1, 5, 9]
+    method = make(make_task(epochs=10), network)
+    t = np.eye(5)[[1, 0, 4]]
+    for epoch in (4, 5):
+        method.begin_epoch(epoch)
+        x = inputs(seed=epoch)
+        loss = method.loss(network, FakeBatch(x, index))
+        p = softmax(network(x).detach().numpy().astype(float))
+        t = 0.9 * t + 0.1 * p
+        w = t.max(1) / t.max(1).mean()
+        assert loss.item() == pytest.approx((w * -(t * np.log(p)).sum(1)).mean(), rel=1e-5)
+    np.testing.assert_allclose(method.final_teacher()[index].numpy(), t, rtol=1e-5, atol=1e-7)
+
+
+def test_it_starts_after_the_share_of_epochs_the_source_gives(make_task, Linear5):
+    method = make(make_task(epochs=200), Linear5())
+    momenta = {}
+    for epoch in (1, 60, 61, 200):
+        method.begin_epoch(epoch)
+        momenta[epoch] = round(method.momentum.item(), 6)
+    assert momenta == {1: 1.0, 60: 1.0, 61: 0.9, 200: 0.9}
+
+
+def test_never_starting_is_cross_entropy(make_task, FakeBatch, Linear5):
+    network, task = Linear5(), make_task(epochs=10)
+    method, plain = make(task, network, **NEUTRAL), choose("ce").method(task, network, None)
+    for epoch in (1, 10):
+        method.begin_epoch(epoch)
+        batch = FakeBatch(inputs(seed=epoch), [1, 5, 9])
+        torch.testing.assert_close(method.loss(network, batch), plain.loss(network, batch))
+    assert torch.equal(method.memory, task.one_hot(torch.arange(12)))
+
+
+def test_targets_stay_on_the_simplex_and_reach_a_constant_prediction_at_the_rate_of_the_momentum():
+    p, start, momentum = torch.tensor([[0.2, 0.5, 0.3]]), torch.tensor([[1.0, 0.0, 0.0]]), torch.tensor(0.9)
+    t = start
+    for n in range(1, 21):
+        t = adapt(t, p, momentum)
+        assert t.sum().item() == pytest.approx(1.0, abs=1e-6)
+        torch.testing.assert_close(t - p, (start - p) * 0.9**n)
+
+
+def test_weights_have_mean_one():
+    logits = torch.zeros(3, 4)  # every loss is log 4, so only the weights' mean is left
+    targets = torch.tensor([[1.0, 0, 0, 0], [0.5, 0.5, 0, 0], [0.25, 0.25, 0.25, 0.25]])
+    assert weighted_loss(logits, targets).item() == pytest.approx(np.log(4), rel=1e-6)
+
+
+def test_a_sample_without_label_waits_for_the_start_and_then_follows_its_predictions(make_task, FakeBatch, Linear5):
+    network, x, labels = Linear5(), inputs(2), torch.tensor([2, -1])
+    method = make(make_task(labels=labels), network)
+    method.begin_epoch(1)
+    first = method.loss(network, FakeBatch(x, [0, 1]))
+    torch.testing.assert_close(first, torch.nn.functional.cross_entropy(network(x[:1]), labels[:1]))
+    assert method.memory[1].sum() == 0
+    method.begin_epoch(10)
+    method.loss(network, FakeBatch(x, [0, 1]))
+    torch.testing.assert_close(method.memory[1:], network(x[1:]).softmax(1).detach())
+
+
+def test_state_survives_saving(make_task, FakeBatch, Linear5):
+    network = Linear5()
+    method = make(make_task(), network)
+    method.begin_epoch(9)
+    method.loss(network, FakeBatch(inputs(), [0, 1, 2]))
+    other = make(make_task(), network)
+    other.load_state_dict(method.state_dict())
+    other.begin_epoch(9)
+    batch = FakeBatch(inputs(seed=2), [0, 1, 2])
+    assert torch.equal(other.loss(network, batch), method.loss(network, batch))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"momentum": 1.0}, "momentum is 1.0, but it must be at least 0 and less than 1"),
+        ({"start": 60}, "start is 60, but it must lie between 0 and 1"),
+    ],
+)
+def test_bad_options_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        choose("sat", options)
