@@ -1,0 +1,136 @@
+"""The shared losses against PyTorch's own, and against mathematics."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vista.losses import (
+    cross_entropy_and_probs,
+    distillation_kl,
+    one_hot,
+    reduce,
+    rows_with_target,
+    soft_cross_entropy,
+    wide,
+)
+
+
+def drawn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype) * 3
+
+
+@pytest.fixture
+def logits() -> Tensor:
+    return drawn(6, 5)
+
+
+@pytest.fixture
+def targets() -> Tensor:
+    return drawn(6, 5, seed=1).softmax(1)
+
+
+def test_one_hot_has_a_row_of_zeros_for_no_label() -> None:
+    assert one_hot(torch.tensor([2, -1, 0]), 3).tolist() == [[0, 0, 1], [0, 0, 0], [1, 0, 0]]
+    assert one_hot(torch.tensor([1]), 2).dtype == torch.float32
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_hard_targets_give_cross_entropy(logits: Tensor, reduction) -> None:
+    labels = torch.tensor([0, 1, 2, 3, 4, 0])
+    ours = soft_cross_entropy(logits, one_hot(labels, 5, torch.float64), reduction)
+    torch.testing.assert_close(ours, F.cross_entropy(logits, labels, reduction=reduction), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_soft_targets_give_cross_entropy_with_probabilities(logits: Tensor, targets: Tensor, reduction) -> None:
+    ours = soft_cross_entropy(logits, targets, reduction)
+    torch.testing.assert_close(ours, F.cross_entropy(logits, targets, reduction=reduction), rtol=1e-12, atol=0)
+
+
+def test_less_the_entropy_it_is_the_divergence(logits: Tensor, targets: Tensor) -> None:
+    entropy = -(targets * targets.log()).sum(1)
+    divergence = soft_cross_entropy(logits, targets, "none") - entropy
+    expected = F.kl_div(logits.log_softmax(1), targets, reduction="none").sum(1)
+    torch.testing.assert_close(divergence, expected, rtol=1e-10, atol=1e-12)
+    assert (divergence >= 0).all()
+    at_itself = soft_cross_entropy(targets.log(), targets, "none") - entropy
+    torch.testing.assert_close(at_itself, torch.zeros(6, dtype=torch.float64), rtol=0, atol=1e-12)
+
+
+def test_the_gradient_is_prediction_less_target_over_batch(logits: Tensor, targets: Tensor) -> None:
+    logits.requires_grad_()
+    soft_cross_entropy(logits, targets).backward()
+    torch.testing.assert_close(logits.grad, (logits.detach().softmax(1) - targets) / 6, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_the_gradient_is_that_of_finite_differences(logits: Tensor, targets: Tensor, reduction) -> None:
+    """Rows that do not sum to one (class weights, no target) and weighted rows included."""
+    targets[2] = 0
+    class_weight, sample_weight = drawn(5, seed=2).abs(), drawn(6, seed=3).abs()
+
+    def loss(values: Tensor) -> Tensor:
+        return soft_cross_entropy(values, targets, reduction, sample_weight, class_weight)
+
+    assert torch.autograd.gradcheck(loss, (logits.requires_grad_(),))
+
+
+def test_class_and_sample_weights_multiply_and_mean_divides_by_the_rows(logits: Tensor, targets: Tensor) -> None:
+    class_weight, sample_weight = drawn(5, seed=2).abs(), drawn(6, seed=3).abs()
+    by_hand = -(class_weight * targets * logits.log_softmax(1)).sum(1) * sample_weight
+    torch.testing.assert_close(soft_cross_entropy(logits, targets, "none", sample_weight, class_weight), by_hand)
+    torch.testing.assert_close(soft_cross_entropy(logits, targets, "sum", sample_weight, class_weight), by_hand.sum())
+    torch.testing.assert_close(soft_cross_entropy(logits, targets, "mean", sample_weight, class_weight), by_hand.mean())
+    rows = torch.tensor(4)
+    torch.testing.assert_close(
+        soft_cross_entropy(logits, targets, "mean", sample_weight, class_weight, rows), by_hand.sum() / 4
+    )
+
+
+def test_rows_without_a_target_are_not_counted() -> None:
+    assert rows_with_target(torch.tensor([[0.0, 0.0], [0.5, 0.5], [1.0, 0.0]])) == 2
+    assert rows_with_target(torch.zeros(3, 2)) == 1, "never a division by zero"
+
+
+def test_the_softmax_beside_the_loss_is_detached(logits: Tensor, targets: Tensor) -> None:
+    losses, probs = cross_entropy_and_probs(logits.requires_grad_(), targets)
+    assert losses.requires_grad
+    assert not probs.requires_grad
+    torch.testing.assert_close(probs, logits.detach().softmax(1), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_widened_before_the_softmax(dtype: torch.dtype) -> None:
+    logits, targets = drawn(6, 5).to(dtype).requires_grad_(), drawn(6, 5, seed=1).float().softmax(1)
+    loss = soft_cross_entropy(logits, targets)
+    assert loss.dtype == torch.float32
+    assert torch.equal(loss, soft_cross_entropy(logits.float(), targets))
+    loss.backward()
+    assert logits.grad is not None
+    assert logits.grad.dtype == dtype
+    assert wide(torch.zeros(1, dtype=torch.float64)).dtype == torch.float64
+
+
+def test_large_logits_do_not_overflow() -> None:
+    logits = torch.tensor([[1e4, -1e4, 0.0]], requires_grad=True)
+    loss = soft_cross_entropy(logits, torch.tensor([[0.0, 1.0, 0.0]]))
+    assert loss == 2e4
+    loss.backward()
+    assert torch.equal(logits.grad, torch.tensor([[1.0, -1.0, 0.0]]))
+
+
+def test_an_unknown_reduction_is_refused(logits: Tensor) -> None:
+    with pytest.raises(ValueError, match=r"^reduction is 'average', but it must be one of mean, sum, none"):
+        reduce(logits[:, 0], "average", None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 4.0])
+def test_distillation_is_a_batch_mean_times_the_squared_temperature(logits: Tensor, temperature: float) -> None:
+    other = drawn(6, 5, seed=5)
+    p, q = (other / temperature).softmax(1), (logits / temperature).softmax(1)
+    by_hand = temperature**2 * (p * (p.log() - q.log())).sum(1).mean()
+    torch.testing.assert_close(distillation_kl(logits, other, temperature), by_hand)
+    assert distillation_kl(logits, logits, temperature).abs() < 1e-12

@@ -1,0 +1,96 @@
+"""From counts to weights, from weights and predictions to the teacher."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from vista import teacher as teacher_module
+from vista.teacher import blend, normalise, smooth, teacher
+
+
+def predictions(states: int, rows: int, classes: int, seed: int = 0) -> dict[int, Tensor]:
+    source = torch.Generator().manual_seed(seed)
+    return {s: torch.randn(rows, classes, generator=source).softmax(1).half() for s in range(1, states + 1)}
+
+
+def test_weights_are_shares_and_states_at_zero_drop_out() -> None:
+    assert normalise({3: 1, 1: 3, 2: 0}) == {1: 0.75, 3: 0.25}
+    assert list(normalise({3: 1, 1: 3})) == [1, 3], "oldest first"
+    assert normalise({1: 0, 2: 0}) == {}
+    assert normalise({}) == {}
+
+
+def test_a_teacher_is_the_weighted_mean_of_its_states() -> None:
+    states = predictions(3, 50, 7)
+    weights = {1: 0.5, 3: 0.5}
+    by_hand = (states[1].double() + states[3].double()) / 2
+    by_hand /= by_hand.sum(1, keepdim=True)
+    torch.testing.assert_close(teacher(states, weights), by_hand.float(), atol=1e-7, rtol=0)
+
+
+def test_a_teacher_is_summed_in_float32_in_the_order_of_the_epochs_and_renormalised() -> None:
+    states = predictions(5, 20, 4)
+    weights = {4: 0.1, 2: 0.6, 5: 0.3}
+    total = torch.zeros(20, 4)
+    for s in (2, 4, 5):
+        total.add_(states[s].float(), alpha=weights[s])
+    assert torch.equal(teacher(states, weights), total / total.sum(1, keepdim=True))
+
+
+def test_one_state_alone_is_its_own_teacher() -> None:
+    states = predictions(1, 30, 5)
+    torch.testing.assert_close(teacher(states, {1: 1.0}), states[1].float(), atol=1e-3, rtol=0)
+
+
+def test_rows_sum_to_one_and_lie_between_the_states_predictions() -> None:
+    states = predictions(6, 400, 10)
+    result = teacher(states, normalise({s: s for s in states}))
+    torch.testing.assert_close(result.sum(1), torch.ones(400), atol=1e-6, rtol=0)
+    stacked = torch.stack(list(states.values())).float()
+    assert (result >= stacked.amin(0) - 1e-3).all()
+    assert (result <= stacked.amax(0) + 1e-3).all()
+
+
+def test_rows_are_summed_in_portions_without_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    states, weights = predictions(3, 101, 4), {1: 0.2, 2: 0.3, 3: 0.5}
+    whole = teacher(states, weights)
+    monkeypatch.setattr(teacher_module, "ROWS_AT_A_TIME_ON_CPU", 7)
+    assert torch.equal(teacher(states, weights), whole)
+
+
+def test_a_teacher_can_be_made_in_place() -> None:
+    states = predictions(2, 9, 4)
+    room = torch.full((9, 4), 5.0)
+    result = teacher(states, {1: 0.5, 2: 0.5}, out=room)
+    assert result is room
+    assert torch.equal(room, teacher(states, {1: 0.5, 2: 0.5}))
+
+
+def test_smoothing_of_weights_equals_averaging_of_predictions() -> None:
+    """Each state's prediction is replaced by the mean over its neighbours, cut at the first and the last epoch."""
+    last, width, classes = 6, 3, 4
+    rng = np.random.default_rng(0)
+    states = {s: rng.random((5, classes)) for s in range(1, last + 1)}
+    weights = {1: 0.2, 3: 0.5, 6: 0.3}
+    averaged = {s: np.mean([states[r] for r in range(max(1, s - 1), min(last, s + 1) + 1)], axis=0) for s in weights}
+    by_hand = sum(weights[s] * averaged[s] for s in weights)
+    spread = smooth(weights, last, width)
+    np.testing.assert_allclose(sum(w * states[r] for r, w in spread.items()), by_hand, atol=1e-15)
+    assert spread == {
+        r: pytest.approx(w) for r, w in {1: 0.1, 2: 0.1 + 0.5 / 3, 3: 0.5 / 3, 4: 0.5 / 3, 5: 0.15, 6: 0.15}.items()
+    }
+    assert sum(spread.values()) == pytest.approx(1)
+
+
+def test_smoothing_of_width_1_changes_nothing() -> None:
+    assert smooth({2: 0.4, 5: 0.6}, 5, 1) == {2: 0.4, 5: 0.6}
+
+
+def test_blend_goes_from_the_label_to_the_teacher() -> None:
+    hard, soft = torch.eye(3), torch.full((3, 3), 1 / 3)
+    assert torch.equal(blend(hard, soft, 0.0), hard)
+    assert torch.equal(blend(hard, soft, 1.0), soft)
+    torch.testing.assert_close(blend(hard, soft, 0.3)[0], torch.tensor([0.8, 0.1, 0.1]))
