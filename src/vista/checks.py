@@ -19,13 +19,21 @@ def is_integral(dtype: torch.dtype) -> bool:
 
 def as_integers(values: Integers, name: str) -> Tensor:
     """``values`` as a one-dimensional int64 tensor."""
-    tensor = values if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
+    tensor = values if isinstance(values, Tensor) else _tensor(values, name)
     if tensor.dim() != 1:
         hint = "; multi-label targets are not supported" if tensor.dim() == 2 else ""
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but one number per sample is needed{hint}")
     if not is_integral(tensor.dtype) and tensor.numel():
         raise TypeError(f"{name} has type {tensor.dtype}, but whole numbers are needed (torch.long)")
     return tensor.long()
+
+
+def _tensor(values: Any, name: str) -> Tensor:
+    try:
+        return torch.as_tensor(np.asarray(values))
+    except (TypeError, ValueError) as error:  # text, None, rows of different length ...
+        what = type(values).__name__
+        raise TypeError(f"{name} is a {what} that holds no plain numbers, but whole numbers are needed") from error
 
 
 def as_labels(labels: Integers, num_classes: int, name: str, missing: int | None = None) -> Tensor:
@@ -77,6 +85,12 @@ def check_finite(logits: Tensor, index: Tensor, epoch: int, name: str = "logits"
         samples = index.cpu()[bad].tolist()
         shown = ", ".join(map(str, samples[:5])) + (f" and {len(samples) - 5} more" if len(samples) > 5 else "")
         raise FloatingPointError(f"{name} are not finite in epoch {epoch} for samples {shown}; nothing was stored")
+
+
+def check_weight(weight: Tensor | None, size: int, name: str) -> None:
+    """One number each; any other shape would be broadcast into another loss."""
+    if weight is not None and tuple(weight.shape) != (size,):
+        raise ValueError(f"{name} has shape {tuple(weight.shape)}, but {size} numbers are needed")
 
 
 def unit_interval(value: float, name: str) -> float:

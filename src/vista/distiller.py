@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vista import coverage, exchange, schedule, teacher
-from vista.checks import as_labels, check_finite, check_index, check_logits
+from vista.checks import as_labels, check_finite, check_index, check_logits, check_weight
 from vista.faults import FirstFault
 from vista.losses import Reduction, cross_entropy_and_probs, one_hot, reduce, rows_with_target, wide
 from vista.store import PredictionStore, check_room
@@ -44,7 +44,8 @@ class Vista:
     most that fraction of the validation set. ``record="train"`` remembers the softmax of the training pass itself,
     ``"eval"`` what :meth:`record` or :meth:`end_epoch` are given. ``order``, ``weights`` and ``smoothing`` are the
     paper's ablations, ``schedule`` with ``k`` or ``value`` its choices of beta; ``start="uniform"`` gives a fixed
-    beta a uniform teacher in epoch 1. ``device`` is that of the first logits unless given.
+    beta a uniform teacher in epoch 1. ``checks=False`` is for a loop that vouches for its batches: indices in range,
+    no sample twice in a batch, non-finite losses noticed by itself. ``device`` is that of the first logits unless given.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Vista:
         smoothing: int = 1,
         start: Start = "hard",
         ignore_index: int = -1,
+        checks: bool = True,
         device: torch.device | str | None = None,
     ) -> None:
         check_options(epochs, tau, record, schedule, k, value, order, weights, smoothing, start)
@@ -71,6 +73,7 @@ class Vista:
         self.num_epochs = epochs
         self.tau = float(tau)
         self.epoch = 0  # epochs that have ended
+        self._checks = checks
         self._options: dict[str, Any] = {
             "record": record,
             "schedule": schedule,
@@ -89,7 +92,7 @@ class Vista:
             self._device_is_open, place = True, labels.device if isinstance(labels, Tensor) else torch.device("cpu")
         else:
             self._device_is_open, place = False, torch.device(device)
-        check_room(len(self._labels), num_classes, epochs, self.tau, place)
+        self._check_room(place)
         self._labels = self._labels.to(place)
         self._missing = (self._labels < 0).nonzero().flatten()
         self._states: list[int] = []  # kept states, oldest first: the anchors, or all past states in the ablations
@@ -114,7 +117,7 @@ class Vista:
 
     def targets(self, index: Tensor | NDArray[Any] | Sequence[int]) -> Tensor:
         """Targets of the running epoch, float32 ``[B, K]``."""
-        rows = self._safe_index(check_index(index, len(self._store)))
+        rows = self._safe_index(check_index(index, len(self._store))) if self._checks else torch.as_tensor(index)
         return self._targets.index_select(0, rows)
 
     def loss(
@@ -130,23 +133,25 @@ class Vista:
 
         With ``record="train"``, gradients on and no ``targets`` given, the predictions are remembered.
         """
-        rows = self._checked(logits, index)
+        rows = self._rows(logits, index)
         recording = targets is None and self._options["record"] == "train" and torch.is_grad_enabled()
         if targets is None:
             targets = self._targets.index_select(0, rows)
         elif targets.shape != logits.shape:
             raise ValueError(f"targets have shape {tuple(targets.shape)}, but logits {tuple(logits.shape)}")
+        check_weight(sample_weight, len(logits), "sample_weight")
+        check_weight(class_weight, self.num_classes, "class_weight")
         losses, probs = cross_entropy_and_probs(logits, targets, class_weight)
-        if recording:
+        loss = reduce(losses, reduction, sample_weight, rows_with_target(targets) if len(self._missing) else None)
+        if recording:  # last, so that a call that fails has stored nothing
             with torch.no_grad():
-                self._store.write(rows, probs)
-        rows_in_mean = rows_with_target(targets) if len(self._missing) else None
-        return reduce(losses, reduction, sample_weight, rows_in_mean)
+                self._store.write(rows, probs, unique=not self._checks)
+        return loss
 
     @torch.no_grad()
     def record(self, logits: Tensor, index: Tensor | NDArray[Any] | Sequence[int]) -> None:
         """Remember ``softmax(logits)`` ``[B, K]`` as this epoch's predictions of the samples ``index`` ``[B]``."""
-        rows = self._checked(logits, index)
+        rows = self._rows(logits, index)
         self._store.write(rows, wide(logits).softmax(dim=-1))
 
     @torch.no_grad()
@@ -217,13 +222,13 @@ class Vista:
             theirs = state["identity"].get(field)
             if theirs != ours:
                 raise ValueError(f"the state was made with {field}={theirs!r}, but this Vista has {field}={ours!r}")
-        self.epoch = int(state["epoch"])
-        self._states = [int(s) for s in state["states"]]
-        self._counts = [int(c) for c in state["counts"]]
-        self._bits = state["coverage"].cpu().numpy().copy().view(np.uint64)
-        self._store.current[:-1] = state["current"].to(self.device)
-        self._store.seen[:-1] = state["seen"].to(self.device)
-        self._store.states = {int(s): rows.to(self.device) for s, rows in state["predictions"].items()}
+        # Everything is read before anything is changed: a state that lacks a part leaves this one as it was.
+        epoch, states, counts = int(state["epoch"]), list(map(int, state["states"])), list(map(int, state["counts"]))
+        bits = state["coverage"].cpu().numpy().copy().view(np.uint64)
+        current, seen = state["current"].to(self.device), state["seen"].to(self.device)
+        predictions = {int(s): rows.to(self.device) for s, rows in state["predictions"].items()}
+        self.epoch, self._states, self._counts, self._bits = epoch, states, counts, bits
+        self._store.current[:-1], self._store.seen[:-1], self._store.states = current, seen, predictions
         self._make_targets()
 
     @property
@@ -253,21 +258,26 @@ class Vista:
 
     # ---------------------------------------------------------------- checks
 
-    def _checked(self, logits: Tensor, index: Tensor | NDArray[Any] | Sequence[int]) -> Tensor:
+    def _rows(self, logits: Tensor, index: Tensor | NDArray[Any] | Sequence[int]) -> Tensor:
         """Rows to read and write for ``logits``: ``index`` itself, or the spare row where something is wrong (CUDA)."""
-        if self._device_is_open:
-            self._device_is_open = False
-            if logits.device != self.device:
-                check_room(len(self._store), self.num_classes, self.num_epochs, self.tau, logits.device)
-                self.to(logits.device)
+        if not self._checks:
+            return torch.as_tensor(index)
         given = check_index(index, len(self._store))
         check_logits(logits, len(given), self.num_classes)
+        if self._device_is_open:
+            if logits.device != self.device:
+                self._check_room(logits.device)
+                self.to(logits.device)
+            self._device_is_open = False
         if logits.device != self.device:
             raise ValueError(f"logits are on {logits.device}, but this Vista is on {self.device}: pass device=")
         if logits.is_cuda:
             return self._safe_index(given, logits)
         check_finite(logits, given, self.epoch + 1)
         return given
+
+    def _check_room(self, device: torch.device) -> None:
+        check_room(len(self._labels), self.num_classes, self.num_epochs, self.tau, device, prunes=not self._keeps_all)
 
     def _safe_index(self, index: Tensor, logits: Tensor | None = None) -> Tensor:
         index = index.to(self.device, non_blocking=True)
@@ -371,7 +381,7 @@ class Vista:
         event = None
         if unrecorded:
             event = f"{unrecorded} of {len(self._store)} training samples were not recorded in epoch {self.epoch}"
-            warnings.warn(f"{event}; they keep their last prediction (its label where there is none)", stacklevel=3)
+            warnings.warn(f"{event}; they keep their last prediction (its label where there is none)", stacklevel=4)
         anchors = self._anchors()
         if not anchors:
             event = f"no state covers more than {self.tau:g} of the validation set: the next targets are the labels"

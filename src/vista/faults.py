@@ -24,7 +24,8 @@ class FirstFault:
         inside = index.clamp(0, size - 1) == index
         good = inside if logits is None else inside & torch.isfinite(logits.detach()).all(dim=1)
         code = (self._calls * 2 + inside) * (size + 2) + (index.clamp(-1, size) + 1)
-        torch.minimum(self._code, torch.where(good, NONE, code).amin(0, keepdim=True), out=self._code)
+        codes = torch.cat([self._code, torch.where(good, NONE, code)])  # never empty, whatever the batch
+        self._code.copy_(codes.amin(0, keepdim=True))
         self._calls += 1
         return torch.where(good, index, size)
 

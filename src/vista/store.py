@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 
 import torch
@@ -29,19 +30,19 @@ class PredictionStore:
     def __len__(self) -> int:
         return len(self.current) - 1
 
-    def write(self, index: Tensor, probs: Tensor) -> None:
-        """Write rows ``probs`` ``[B, K]`` to ``index`` ``[B]``. Of a sample that comes twice the last row stands."""
+    def write(self, index: Tensor, probs: Tensor, unique: bool = False) -> None:
+        """Write rows ``probs`` ``[B, K]`` to ``index`` ``[B]``. Of a sample that comes twice the last row stands.
+
+        ``unique`` promises that none does.
+        """
         rows = probs.to(torch.float16)
         if not rows.is_cuda:  # numpy writes in order, and several times faster than torch's indexed copy of halves
             self.current.numpy()[index.numpy()] = rows.numpy()
             self.seen.numpy()[index.numpy()] = True
             return
-        # A device writes duplicates in any order, so let every copy of an index write the same, last row.
-        position = torch.arange(len(index), device=index.device)
-        self._place.index_fill_(0, index, -1)
-        self._place.scatter_reduce_(0, index, position, "amax")
-        last = self._place.index_select(0, index)
-        self.current.index_copy_(0, index, rows.index_select(0, last))
+        if not unique:  # a device writes duplicates in any order: let every copy of an index write the same, last row
+            rows = rows.index_select(0, last_of_duplicates(index, self._place))
+        self.current.index_copy_(0, index, rows)
         self.seen.index_fill_(0, index, True)
 
     def recorded(self) -> Tensor:
@@ -60,6 +61,13 @@ class PredictionStore:
         self.current, self.seen = self.current.to(device), self.seen.to(device)
         self._place = self._place.to(device)
         self.states = {s: rows.to(device) for s, rows in self.states.items()}
+
+
+def last_of_duplicates(index: Tensor, place: Tensor) -> Tensor:
+    """For each entry of ``index`` ``[B]`` where its value comes last in it; ``place`` is room for one int64 a value."""
+    place.index_fill_(0, index, -1)
+    place.scatter_reduce_(0, index, torch.arange(len(index), device=index.device), "amax")
+    return place.index_select(0, index)
 
 
 def bytes_needed(samples: int, classes: int, epochs: int, tau: float) -> int:
@@ -84,23 +92,29 @@ def bytes_available(device: torch.device) -> int | None:
         return None
 
 
-def check_room(samples: int, classes: int, epochs: int, tau: float, device: torch.device) -> None:
-    """Refuse before the run starts what could not be stored at its end."""
+def check_room(samples: int, classes: int, epochs: int, tau: float, device: torch.device, prunes: bool = True) -> None:
+    """Refuse before the run starts what could not be stored at its end; ``prunes`` says whether tau may be raised."""
     needed, available = bytes_needed(samples, classes, epochs, tau), bytes_available(device)
     if available is None or needed <= available:
         return
     per_state = samples * classes * BYTES_PER_VALUE
-    affordable = max(1, available // per_state - 1)
-    lighter = bytes_needed(samples, classes, epochs, 1 / affordable)
-    advice = (
-        f"tau={1 / affordable:.2g} would need at most {readable(lighter)}"
-        if affordable > 1
-        else f"one state alone takes {readable(per_state)}: use a device with more memory"
-    )
+    affordable = available // per_state - 1
+    if affordable > 1 and prunes:
+        lighter = _rounded_up(1 / affordable)
+        size = readable(bytes_needed(samples, classes, epochs, lighter))
+        advice = f"tau={lighter:g} would need at most {size}"
+    else:
+        advice = f"one state alone takes {readable(per_state)}: use fewer epochs or a device with more memory"
     raise MemoryError(
         f"tau={tau:g} may keep {needed // per_state} states of {samples} x {classes} float16 predictions, "
         f"{readable(needed)}, but {device} has {readable(available)} free; {advice}"
     )
+
+
+def _rounded_up(value: float) -> float:
+    """To two significant digits, so that what is advised fits."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return round(math.ceil(value / unit - 1e-9) * unit, 12)
 
 
 def readable(size: float) -> str:
