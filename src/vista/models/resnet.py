@@ -1,0 +1,99 @@
+"""Residual networks, post-activation, with the 3x3 stem for small images (He et al. 2016)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vista.models.staged import LinearHead
+
+WIDTHS = (64, 128, 256, 512)
+
+
+def convolve(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Sequential:
+    """A convolution that keeps the size (but for its stride), and BatchNorm."""
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2, bias=False), nn.BatchNorm2d(outputs)
+    )
+
+
+class Block(nn.Module):
+    """``residual(x) + shortcut(x)``. The ReLU that follows is the stage's, so that both sides of it can be had."""
+
+    def __init__(self, inputs: int, width: int, stride: int, bottleneck: bool) -> None:
+        super().__init__()
+        outputs = 4 * width if bottleneck else width
+        if bottleneck:
+            self.residual = nn.Sequential(
+                convolve(inputs, width, 1), nn.ReLU(), convolve(width, width, 3, stride), nn.ReLU(),
+                convolve(width, outputs, 1),
+            )  # fmt: skip
+        else:
+            self.residual = nn.Sequential(convolve(inputs, width, 3, stride), nn.ReLU(), convolve(width, width, 3))
+        same = stride == 1 and inputs == outputs
+        self.shortcut = nn.Identity() if same else convolve(inputs, outputs, 1, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        total: Tensor = self.residual(x) + self.shortcut(x)
+        return total
+
+
+class Stage(nn.Module):
+    """Blocks, a ReLU after each; gives its map before and after the last ReLU."""
+
+    def __init__(self, blocks: list[Block]) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        total = x
+        for block in self.blocks:
+            total = block(x)
+            x = F.relu(total)
+        return total, x
+
+
+class ResNet(LinearHead):
+    """Four stages of residual blocks; ``depths`` says how many blocks each has."""
+
+    def __init__(self, depths: tuple[int, ...], bottleneck: bool, num_classes: int, in_channels: int) -> None:
+        channels = tuple(4 * width if bottleneck else width for width in WIDTHS)
+        super().__init__(channels, num_classes)
+        self.stem = nn.Sequential(convolve(in_channels, WIDTHS[0], 3), nn.ReLU())
+        self.groups = nn.ModuleList()
+        inputs = WIDTHS[0]
+        for depth, width, outputs in zip(depths, WIDTHS, channels):
+            first = Block(inputs, width, 1 if width == WIDTHS[0] else 2, bottleneck)
+            self.groups.append(Stage([first, *(Block(outputs, width, 1, bottleneck) for _ in range(depth - 1))]))
+            inputs = outputs
+
+    def _both_sides(self, x: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        x = self.stem(x)
+        before, after = [], []
+        for stage in self.groups:
+            total, x = stage(x)
+            before.append(total)
+            after.append(x)
+        return before, after
+
+    def stages(self, x: Tensor) -> list[Tensor]:
+        return self._both_sides(x)[1]
+
+    def pre_activation_stages(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
+        before, after = self._both_sides(x)
+        return before, after[-1]
+
+
+def _resnet(
+    depths: tuple[int, ...], bottleneck: bool, *, num_classes: int, in_channels: int, image_size: int
+) -> ResNet:
+    return ResNet(depths, bottleneck, num_classes, in_channels)
+
+
+NETWORKS = {
+    "resnet18": partial(_resnet, (2, 2, 2, 2), False),
+    "resnet34": partial(_resnet, (3, 4, 6, 3), False),
+    "resnet101": partial(_resnet, (3, 4, 23, 3), True),
+}

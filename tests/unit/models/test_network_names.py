@@ -1,0 +1,167 @@
+"""build(): names, foreign factories, and weights that are a function of the seed alone."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from vista import models
+
+FACTORIES = """
+import torch
+from torch import nn
+
+def plain(num_classes):
+    return nn.Linear(4, num_classes)
+
+def sized(num_classes, in_channels, image_size=99):
+    return nn.Linear(in_channels * image_size**2, num_classes)
+
+def loose(num_classes, **kwargs):
+    assert not kwargs
+    return nn.Linear(4, num_classes)
+
+class Group:
+    @staticmethod
+    def inner(num_classes):
+        return nn.Linear(4, num_classes, dtype=torch.float64)
+
+def number(num_classes):
+    return 7
+
+value = 7
+"""
+
+
+@pytest.fixture
+def factories(tmp_path, monkeypatch):
+    (tmp_path / "given_networks.py").write_text(FACTORIES)
+    (tmp_path / "given_broken.py").write_text("import there_is_no_such_module")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("given_networks", "given_broken"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+def weights(network: nn.Module) -> list[torch.Tensor]:
+    return list(network.state_dict().values())
+
+
+def test_names_are_found_from_the_files():
+    assert models.names() == (
+        "densenet121", "mlp", "preact-resnet18", "resnet101", "resnet18", "resnet34", "small-cnn", "tiny-staged",
+        "vgg16", "vgg16-fc", "vgg19", "vgg19-fc", "vit-small", "vit-tiny",
+    )  # fmt: skip
+
+
+def test_the_seed_alone_decides_the_weights():
+    torch.manual_seed(1)
+    first = models.build("small-cnn", num_classes=10, seed=5)
+    torch.manual_seed(2)
+    again = models.build("small-cnn", num_classes=10, seed=5)
+    other = models.build("small-cnn", num_classes=10, seed=6)
+    assert all(torch.equal(a, b) for a, b in zip(weights(first), weights(again)))
+    assert not all(torch.equal(a, b) for a, b in zip(weights(first), weights(other)))
+
+
+def test_default_dtype_and_device_do_not_reach_the_weights():
+    plain = models.build("tiny-staged", num_classes=10)
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.device("meta"):
+            built = models.build("tiny-staged", num_classes=10)
+        assert torch.get_default_dtype() == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert {value.device.type for value in weights(built)} == {"cpu"}
+    assert all(torch.equal(a, b) for a, b in zip(weights(plain), weights(built)))
+
+
+def test_building_leaves_the_global_random_state_alone():
+    before = torch.get_rng_state()
+    models.build("vit-tiny", num_classes=10)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_failing_factory_leaves_everything_as_it_was():
+    before = torch.get_rng_state()
+    with pytest.raises(ValueError, match="image_size is 30"):
+        models.build("vit-tiny", num_classes=10, image_size=30)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.get_default_dtype() == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("given", "near"), [("resnet-18", "resnet18"), ("VGG16_FC", "vgg16-fc"), ("preact18", "preact-resnet18"), ("", "")]
+)
+def test_an_unknown_name_gets_the_nearest_and_the_list(given, near):
+    with pytest.raises(ValueError, match=f"did you mean '{near}") as error:
+        models.build(given, num_classes=10)
+    assert all(name in str(error.value) for name in models.names())
+
+
+@pytest.mark.parametrize("argument", ["num_classes", "in_channels", "image_size"])
+def test_sizes_must_be_positive(argument):
+    with pytest.raises(ValueError, match=f"{argument} is 0, but it must be at least 1"):
+        models.build("mlp", **{"num_classes": 3, argument: 0})
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "need"), [("vgg16", 16, "at least 32"), ("densenet121", 4, "at least 8"), ("small-cnn", 3, "4")]
+)
+def test_images_too_small_are_refused(name, size, need):
+    with pytest.raises(ValueError, match=f"image_size is {size}, but .*{need}"):
+        models.build(name, num_classes=10, image_size=size)
+
+
+@pytest.mark.usefixtures("factories")
+class TestForeignFactory:
+    def test_gets_the_sizes_that_it_names(self):
+        assert models.build("given_networks:plain", num_classes=3).weight.shape == (3, 4)
+        assert models.build("given_networks:sized", num_classes=3, in_channels=2, image_size=5).weight.shape == (3, 50)
+        assert models.build("given_networks:loose", num_classes=3).weight.shape == (3, 4)
+
+    def test_is_seeded_and_made_float32(self):
+        first, again = (models.build("given_networks:Group.inner", num_classes=3, seed=4) for _ in range(2))
+        assert first.weight.dtype == torch.float32
+        assert torch.equal(first.weight, again.weight)
+
+    def test_must_return_a_module(self):
+        with pytest.raises(TypeError, match=r"'given_networks:number' returned int, but an nn\.Module is needed"):
+            models.build("given_networks:number", num_classes=3)
+
+    def test_must_be_callable(self):
+        with pytest.raises(TypeError, match="is int, but a function"):
+            models.build("given_networks:value", num_classes=3)
+
+    def test_must_be_there(self):
+        with pytest.raises(ValueError, match="given_networks has no 'plian'"):
+            models.build("given_networks:plian", num_classes=3)
+        with pytest.raises(ValueError, match="there is no module 'given_networks2' on the import path"):
+            models.build("given_networks2.sub:plain", num_classes=3)
+
+    def test_an_import_that_fails_inside_is_not_hidden(self):
+        with pytest.raises(ModuleNotFoundError, match="there_is_no_such_module"):
+            models.build("given_broken:plain", num_classes=3)
+
+    @pytest.mark.parametrize("name", ["given_networks:", ":plain", "a b:c", "given_networks:plain:x", "os:system('x')"])
+    def test_a_name_is_never_run_as_code(self, name):
+        with pytest.raises(ValueError, match=r"not of the form package\.module:function"):
+            models.build(name, num_classes=3)
+
+
+def test_importing_the_networks_is_cheap():
+    code = """
+import sys, time
+import vista
+before, start = set(sys.modules), time.perf_counter()
+import vista.models
+print(time.perf_counter() - start)
+print(*(name for name in set(sys.modules) - before if not name.startswith("vista.")))
+"""
+    seconds, *others = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert float(seconds) < 1.0
+    assert not any(name.startswith(("torch._dynamo", "torch._inductor", "torchvision")) for name in others[0].split())
