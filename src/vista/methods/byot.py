@@ -1,0 +1,134 @@
+"""Be your own teacher: small classifiers on the shallower stages learn from the deepest one, and train its backbone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from vista.checks import unit_interval
+from vista.losses import distillation_kl, rows_with_target, soft_cross_entropy, wide
+from vista.methods.base import Batch, Method, Task
+from vista.models.staged import Staged
+
+NEUTRAL: dict[str, Any] = {"alpha": 0.0, "beta": 0.0}
+
+
+class Terms(NamedTuple):
+    """The parts of the loss, each a scalar with its weight in it; ``main`` is the deepest head's own."""
+
+    main: Tensor
+    heads: Tensor
+    distillation: Tensor
+    features: Tensor
+
+
+def feature_gap(shallow: Tensor, deep: Tensor) -> Tensor:
+    r"""Mean of :math:`(s - d)^2` over two maps ``[B, C, h, w]``, counted only where either is positive.
+
+    Strided convolutions and pooling halve an odd height or width differently: the common part is compared.
+    """
+    height, width = min(shallow.shape[2], deep.shape[2]), min(shallow.shape[3], deep.shape[3])
+    shallow, deep = wide(shallow[..., :height, :width]), wide(deep[..., :height, :width])
+    active = (shallow > 0) | (deep > 0)
+    return ((shallow - deep).square() * active).mean()
+
+
+def byot_terms(
+    logits: Sequence[Tensor],
+    maps: Sequence[Tensor],
+    targets: Tensor,
+    *,
+    alpha: float,
+    beta: float,
+    temperature: float,
+    rows: Tensor | None = None,
+) -> Terms:
+    r""":math:`(1-\alpha) \sum_i \mathrm{CE}_i + \alpha T^2 \sum_{i<S} \mathrm{KL}(p_S \| p_i) + \beta \sum_{i<S} g_i`.
+
+    ``logits`` ``[B, K]`` and ``maps`` ``[B, C, h, w]`` of the ``S`` heads, the deepest last, which only teaches
+    (no gradient reaches it from the last two sums). :math:`g_i` is :func:`feature_gap`.
+    """
+    losses = [(1.0 - alpha) * soft_cross_entropy(head, targets, rows=rows) for head in logits]
+    teacher, deep = logits[-1].detach(), maps[-1].detach()
+    distillation = [alpha * distillation_kl(head, teacher, temperature) for head in logits[:-1]]
+    features = [beta * feature_gap(shallow, deep) for shallow in maps[:-1]]
+    return Terms(
+        losses[-1], torch.stack(losses[:-1]).sum(), torch.stack(distillation).sum(), torch.stack(features).sum()
+    )
+
+
+def bottleneck(inputs: int, outputs: int) -> nn.Sequential:
+    """Halves height and width and takes ``inputs`` channels to ``outputs`` through a quarter of them."""
+    inner = max(1, inputs // 4)
+    return nn.Sequential(
+        nn.Conv2d(inputs, inner, 1, bias=False), nn.BatchNorm2d(inner), nn.ReLU(),
+        nn.Conv2d(inner, inner, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(inner), nn.ReLU(),
+        nn.Conv2d(inner, outputs, 1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(),
+    )  # fmt: skip
+
+
+class Byot(Method):
+    name = "byot"
+    family = "current epoch"
+    summary = "Small classifiers on the shallower stages learn from the deepest one"
+    cost = "1 forward, 1 backward, and a small head for each stage but the last"
+    keeps = "nothing"
+    source = "Zhang et al., Be Your Own Teacher, ICCV 2019"
+    needs_stages = True
+
+    @dataclass(frozen=True)
+    class Config:
+        alpha: float = 0.1
+        """Weight of the deepest head's prediction in what every head learns; the label's is 1 - alpha."""
+        temperature: float = 3.0
+        """Both sides of the distillation are softened by it."""
+        beta: float = 1.05
+        """Weight of the mean squared gap between the heads' maps and the deepest one."""
+
+        def __post_init__(self) -> None:
+            unit_interval(self.alpha, "alpha")
+            if not self.temperature > 0:
+                raise ValueError(f"temperature is {self.temperature}, but it must be greater than 0 (3 is usual)")
+            if not self.beta >= 0:
+                raise ValueError(f"beta is {self.beta}, but a weight must not be negative")
+
+    def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
+        super().__init__(task, network, config)
+        if not isinstance(network, Staged) or len(network.stage_channels) < 2:
+            raise ValueError(
+                f"byot needs the maps of at least two stages, but {type(network).__name__} gives none; "
+                "the resnet, preact-resnet, densenet and vgg networks, small-cnn and tiny-staged have them"
+            )
+        channels = network.stage_channels
+        self.necks = nn.ModuleList(
+            nn.Sequential(*(bottleneck(*pair) for pair in pairwise(channels[stage:])))
+            for stage in range(len(channels) - 1)
+        ).to(task.device)
+        self.heads = nn.ModuleList(nn.Linear(channels[-1], task.num_classes) for _ in self.necks).to(task.device)
+
+    def terms(self, network: nn.Module, batch: Batch) -> Terms:
+        """The parts of the loss for this batch."""
+        staged = cast(Staged, network)
+        maps = staged.stages(batch.x)
+        shallow = [neck(features) for neck, features in zip(self.necks, maps)]
+        logits = [head(features.mean(dim=(2, 3))) for head, features in zip(self.heads, shallow)]
+        logits.append(staged.classify(staged.embed(maps[-1])))
+        targets = self.mixed(batch, self.targets)
+        config = self.config
+        return byot_terms(
+            logits,
+            [*shallow, maps[-1]],
+            targets,
+            alpha=config.alpha,
+            beta=config.beta,
+            temperature=config.temperature,
+            rows=rows_with_target(targets) if self.task.has_missing_labels else None,
+        )
+
+    def loss(self, network: nn.Module, batch: Batch) -> Tensor:
+        return torch.stack(self.terms(network, batch)).sum()

@@ -1,0 +1,63 @@
+"""Class-wise self-distillation: a picture learns from what the network says about another one of its class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vista.losses import distillation_kl
+from vista.methods.base import Batch, Method
+
+NEUTRAL: dict[str, Any] = {"weight": 0.0}
+
+
+def class_consistency(logits: Tensor, partner: Tensor, temperature: float, labelled: Tensor | None = None) -> Tensor:
+    r""":math:`T^2\, \mathrm{KL}(\sigma(z'/T) \| \sigma(z/T))`, the mean over the rows that are ``labelled`` ``[B]``.
+
+    ``logits`` ``[B, K]`` learn from the ``partner``'s, through which no gradient goes. A sample without a label has
+    no class to share, so its row teaches itself nothing.
+    """
+    partner = partner.detach()
+    if labelled is None:
+        return distillation_kl(logits, partner, temperature)
+    partner = torch.where(labelled.unsqueeze(1), partner, logits.detach())
+    return distillation_kl(logits, partner, temperature) * len(logits) / labelled.sum().clamp(min=1)
+
+
+class CsKd(Method):
+    name = "cs-kd"
+    family = "current epoch"
+    summary = "A picture learns from the prediction for another one of its class"
+    cost = "2 forward, 1 backward"
+    keeps = "nothing"
+    source = "Yun et al., Regularizing Class-wise Predictions, CVPR 2020"
+    composes_with_cutmix = False  # a mixed picture has no class whose other pictures could teach it
+
+    @dataclass(frozen=True)
+    class Config:
+        weight: float = 1.0
+        """Weight of the divergence beside the cross-entropy; 3 for fine-grained classes."""
+        temperature: float = 4.0
+        """Both predictions are softened by it."""
+
+        def __post_init__(self) -> None:
+            if not self.weight >= 0:
+                raise ValueError(f"weight is {self.weight}, but it must not be negative")
+            if not self.temperature > 0:
+                raise ValueError(
+                    f"temperature is {self.temperature}, but it must be greater than 0 (4 is the source's)"
+                )
+
+    def loss(self, network: nn.Module, batch: Batch) -> Tensor:
+        logits = network(batch.x)
+        with torch.no_grad():  # in train mode, as in the source: BatchNorm's statistics hear of the partners too
+            partner = network(batch.view(1, batch.same_class()))
+        labelled = None
+        if self.task.has_missing_labels:
+            labelled = self.task.labels.index_select(0, batch.index) >= 0
+        hard = self.cross_entropy(logits, self.targets(batch.index))
+        shared: Tensor = self.config.weight * class_consistency(logits, partner, self.config.temperature, labelled)
+        return hard + shared

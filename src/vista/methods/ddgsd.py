@@ -1,0 +1,107 @@
+"""Data-distortion guided self-distillation: two augmented views of a picture teach each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from vista.losses import distillation_kl, rows_with_target, soft_cross_entropy, wide
+from vista.methods.base import Batch, Method, Task
+from vista.models.staged import Staged
+
+NEUTRAL: dict[str, Any] = {"weight": 0.0, "mmd": 0.0}
+
+
+class Terms(NamedTuple):
+    """The parts of the loss, each a scalar with its weight in it; ``main`` is the first view's cross-entropy."""
+
+    main: Tensor
+    other: Tensor
+    distillation: Tensor
+    features: Tensor
+
+
+def mean_discrepancy(first: Tensor, second: Tensor) -> Tensor:
+    """Squared distance between the mean features of two views, ``[B, F]`` each: means over the batch alone."""
+    return (wide(first).mean(dim=0) - wide(second).mean(dim=0)).square().sum()
+
+
+def ddgsd_terms(
+    logits: tuple[Tensor, Tensor],
+    features: tuple[Tensor, Tensor],
+    targets: Tensor,
+    *,
+    weight: float,
+    mmd: float,
+    temperature: float,
+    rows: Tensor | None = None,
+) -> Terms:
+    r""":math:`\mathrm{CE}_a + \mathrm{CE}_b + \lambda T^2 (\mathrm{KL}(\bar p_a \| p_b) + \mathrm{KL}(\bar p_b \| p_a))
+    + \mu \|\overline{f_a} - \overline{f_b}\|^2` for logits ``[B, K]`` and features ``[B, F]`` of the views a and b."""
+    first, second = logits
+    mutual = distillation_kl(second, first.detach(), temperature) + distillation_kl(first, second.detach(), temperature)
+    return Terms(
+        soft_cross_entropy(first, targets, rows=rows),
+        soft_cross_entropy(second, targets, rows=rows),
+        weight * mutual,
+        mmd * mean_discrepancy(*features),
+    )
+
+
+class Ddgsd(Method):
+    name = "ddgsd"
+    family = "current epoch"
+    summary = "Two augmented views of a picture teach each other"
+    cost = "2 forward, 2 backward"
+    keeps = "nothing"
+    source = "Xu and Liu, Data-Distortion Guided Self-Distillation, AAAI 2019"
+    composes_with_cutmix = False  # a second view of a mixed picture would be mixed from other pieces
+
+    @dataclass(frozen=True)
+    class Config:
+        weight: float = 1.0
+        """Weight of what the views' predictions learn from each other."""
+        mmd: float = 5e-4
+        """Weight of the squared distance between the views' mean features."""
+        temperature: float = 1.0
+        """Both predictions are softened by it."""
+
+        def __post_init__(self) -> None:
+            for name in ("weight", "mmd"):
+                if not getattr(self, name) >= 0:
+                    raise ValueError(f"{name} is {getattr(self, name)}, but a weight must not be negative")
+            if not self.temperature > 0:
+                raise ValueError(f"temperature is {self.temperature}, but it must be greater than 0 (1, 3 and 4 occur)")
+
+    def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
+        super().__init__(task, network, config)
+        if not isinstance(network, Staged):
+            raise ValueError(
+                f"ddgsd compares pooled features, but {type(network).__name__} gives none: every network of "
+                "vista.models does, a network of your own does as a subclass of vista.models.Staged"
+            )
+
+    def terms(self, network: nn.Module, batch: Batch) -> Terms:
+        """The parts of the loss for this batch; both views go through the network as one."""
+        staged, config = cast(Staged, network), self.config
+        both = torch.cat([batch.x, batch.view(1)])
+        features = staged.embed(staged.stages(both)[-1])
+        logits = staged.classify(features)
+        targets = self.targets(batch.index)
+        first, second = logits.chunk(2)
+        first_features, second_features = features.chunk(2)
+        return ddgsd_terms(
+            (first, second),
+            (first_features, second_features),
+            targets,
+            weight=config.weight,
+            mmd=config.mmd,
+            temperature=config.temperature,
+            rows=rows_with_target(targets) if self.task.has_missing_labels else None,
+        )
+
+    def loss(self, network: nn.Module, batch: Batch) -> Tensor:
+        return torch.stack(self.terms(network, batch)).sum()

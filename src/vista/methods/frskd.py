@@ -1,0 +1,184 @@
+"""Feature refinement via self-distillation: a pyramid over the stages refines their maps and teaches the network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vista.losses import distillation_kl, rows_with_target, soft_cross_entropy, wide
+from vista.methods.base import Batch, Method, Task
+from vista.models.staged import Staged
+
+NEUTRAL: dict[str, Any] = {"alpha": 0.0, "beta": 0.0}
+
+
+class Terms(NamedTuple):
+    """The parts of the loss, each a scalar with its weight in it; ``main`` is the network's own cross-entropy."""
+
+    main: Tensor
+    teacher: Tensor
+    distillation: Tensor
+    attention: Tensor
+
+
+def attention(features: Tensor) -> Tensor:
+    """Where a map ``[B, C, h, w]`` is strong: its squares' mean over channels, ``[B, h * w]``, of length 1."""
+    return F.normalize(wide(features).square().mean(dim=1).flatten(1), dim=1)
+
+
+def frskd_terms(
+    logits: Tensor,
+    teacher_logits: Tensor,
+    maps: Sequence[Tensor],
+    teacher_maps: Sequence[Tensor],
+    targets: Tensor,
+    *,
+    alpha: float,
+    beta: float,
+    temperature: float,
+    rows: Tensor | None = None,
+) -> Terms:
+    r""":math:`\mathrm{CE}(p, y) + \mathrm{CE}(q, y) + \alpha T^2\, \mathrm{KL}(\bar q \| p)
+    + \beta \sum_l \mathrm{mean}\,(A(f_l) - \bar A(t_l))^2`, with :math:`A` the :func:`attention` and the bar a stopped
+    gradient; :math:`p, f` are the network's, :math:`q, t` the pyramid's."""
+    gaps = [(attention(own) - attention(refined.detach())).square().mean() for own, refined in zip(maps, teacher_maps)]
+    return Terms(
+        soft_cross_entropy(logits, targets, rows=rows),
+        soft_cross_entropy(teacher_logits, targets, rows=rows),
+        alpha * distillation_kl(logits, teacher_logits.detach(), temperature),
+        beta * torch.stack(gaps).sum(),
+    )
+
+
+def convolve(inputs: int, outputs: int) -> nn.Sequential:
+    """A 1x1 convolution and BatchNorm."""
+    return nn.Sequential(nn.Conv2d(inputs, outputs, 1, bias=False), nn.BatchNorm2d(outputs))
+
+
+def refine(channels: int, depth: int) -> nn.Sequential:
+    """``depth`` times ReLU, a 3x3 convolution within each channel, a 1x1 one across them, BatchNorm."""
+    layers: list[nn.Module] = []
+    for _ in range(depth):
+        within = nn.Conv2d(channels, channels, 3, padding=1, groups=channels, bias=False)
+        layers += [nn.ReLU(), within, *convolve(channels, channels)]
+    return nn.Sequential(*layers)
+
+
+class Fuse(nn.Module):
+    """Maps of one size, averaged with learned weights that are kept positive and sum to one, then refined."""
+
+    def __init__(self, inputs: int, channels: int, depth: int) -> None:
+        super().__init__()
+        self.weights = nn.Parameter(torch.ones(inputs))
+        self.refine = refine(channels, depth)
+
+    def forward(self, *maps: Tensor) -> Tensor:
+        weights = F.relu(self.weights)
+        weights = weights / (weights.sum() + 1e-4)
+        fused: Tensor = self.refine(torch.stack([w * m for w, m in zip(weights.unbind(), maps)]).sum(dim=0))
+        return fused
+
+
+class Pyramid(nn.Module):
+    """From deep to shallow and back (BiFPN with channels that vary by stage); the last map is classified."""
+
+    def __init__(self, channels: Sequence[int], num_classes: int, width: int, depth: int) -> None:
+        super().__init__()
+        sizes = [width * c for c in channels]
+        steps = list(pairwise(sizes))
+        self.lateral = nn.ModuleList(convolve(c, size) for c, size in zip(channels, sizes))
+        self.up = nn.ModuleList(convolve(deep, shallow) for shallow, deep in steps)
+        self.down = nn.ModuleList(convolve(shallow, deep) for shallow, deep in steps)
+        self.fuse_up = nn.ModuleList(Fuse(2, shallow, depth) for shallow, _ in steps)
+        # The deepest map has no other way to the bottom-up path than its lateral one, the rest have two.
+        inputs = [3] * (len(steps) - 1) + [2]
+        self.fuse_down = nn.ModuleList(Fuse(n, deep, depth) for n, (_, deep) in zip(inputs, steps))
+        self.head = nn.Linear(sizes[-1], num_classes)
+
+    def forward(self, maps: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """Logits ``[B, K]`` and the refined maps, shallow to deep, each the size of the one it refines."""
+        lateral = [layer(F.relu(features)) for layer, features in zip(self.lateral, maps)]
+        top_down = [lateral[-1]]
+        for stage in reversed(range(len(lateral) - 1)):
+            deeper = F.interpolate(self.up[stage](top_down[0]), size=lateral[stage].shape[2:], mode="nearest")
+            top_down.insert(0, self.fuse_up[stage](lateral[stage], deeper))
+        refined = [top_down[0]]
+        for stage in range(1, len(lateral)):
+            height, width = lateral[stage].shape[2:]
+            halved = F.max_pool2d(refined[-1], 2, ceil_mode=True)[..., :height, :width]
+            own = [lateral[stage]] if stage == len(lateral) - 1 else [lateral[stage], top_down[stage]]
+            refined.append(self.fuse_down[stage - 1](*own, self.down[stage - 1](halved)))
+        return self.head(F.relu(refined[-1]).mean(dim=(2, 3))), refined
+
+
+class Frskd(Method):
+    name = "frskd"
+    family = "current epoch"
+    summary = "A pyramid over the stages refines their maps and teaches the network with them"
+    cost = "1 forward, 1 backward, and the pyramid"
+    keeps = "nothing"
+    source = "Ji et al., Refine Myself by Teaching Myself, CVPR 2021"
+    needs_stages = True
+
+    @dataclass(frozen=True)
+    class Config:
+        alpha: float = 2.0
+        """Weight of the pyramid's prediction."""
+        beta: float = 100.0
+        """Weight of the pyramid's attention maps."""
+        temperature: float = 4.0
+        """Both sides of the distillation are softened by it."""
+        width: int = 2
+        """Channels of the pyramid over those of the network."""
+        depth: int = 2
+        """Convolutions at each node of the pyramid."""
+
+        def __post_init__(self) -> None:
+            for name in ("alpha", "beta"):
+                if not getattr(self, name) >= 0:
+                    raise ValueError(f"{name} is {getattr(self, name)}, but a weight must not be negative")
+            if not self.temperature > 0:
+                raise ValueError(
+                    f"temperature is {self.temperature}, but it must be greater than 0 (4 is the source's)"
+                )
+            for name in ("width", "depth"):
+                if getattr(self, name) < 1:
+                    raise ValueError(f"{name} is {getattr(self, name)}, but it must be at least 1 (2 is the source's)")
+
+    def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
+        super().__init__(task, network, config)
+        if not isinstance(network, Staged) or len(network.stage_channels) < 2:
+            raise ValueError(
+                f"frskd needs the maps of at least two stages, but {type(network).__name__} gives none; "
+                "the resnet, preact-resnet, densenet and vgg networks, small-cnn and tiny-staged have them"
+            )
+        self.pyramid = Pyramid(network.stage_channels, task.num_classes, config.width, config.depth).to(task.device)
+
+    def terms(self, network: nn.Module, batch: Batch) -> Terms:
+        """The parts of the loss for this batch. The pyramid's own cross-entropy trains the network's stages too."""
+        staged = cast(Staged, network)
+        maps, last_map = staged.pre_activation_stages(batch.x)
+        logits = staged.classify(staged.embed(last_map))
+        teacher_logits, teacher_maps = self.pyramid(maps)
+        targets = self.mixed(batch, self.targets)
+        config = self.config
+        return frskd_terms(
+            logits,
+            teacher_logits,
+            maps,
+            teacher_maps,
+            targets,
+            alpha=config.alpha,
+            beta=config.beta,
+            temperature=config.temperature,
+            rows=rows_with_target(targets) if self.task.has_missing_labels else None,
+        )
+
+    def loss(self, network: nn.Module, batch: Batch) -> Tensor:
+        return torch.stack(self.terms(network, batch)).sum()

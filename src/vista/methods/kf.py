@@ -1,0 +1,105 @@
+"""Knowledge fusion: plain training, after which past predictions are blended into what the last state forgot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from vista import exchange, fusion, teacher
+from vista.losses import wide
+from vista.methods.base import EpochEnd, Method, Task
+
+NEUTRAL: dict[str, Any] = {"rounds": 0}  # the training is plain at every setting; without rounds the result is too
+SMALLEST = 2.0**-25  # half of float16's smallest number
+
+
+class Fused(NamedTuple):
+    """Mean predictions of the chosen states, and which these are."""
+
+    val: Tensor  # [m, K]
+    test: Tensor  # [T, K]
+    weights: dict[int, float]
+
+
+def fuse(
+    val_probs: Sequence[Tensor],
+    val_labels: Tensor,
+    test_probs: Sequence[Tensor],
+    *,
+    window: int = 3,
+    step: float = 0.05,
+    rounds: int = 10,
+) -> Fused:
+    r""":math:`\sum_e w_e\, p_e(x)` for validation and test samples, the weights chosen on the validation samples alone.
+
+    ``val_probs`` and ``test_probs`` are the probabilities ``[m, K]`` and ``[T, K]`` of epochs 1 to E.
+    """
+    if len(test_probs) != len(val_probs):
+        raise ValueError(f"test_probs holds {len(test_probs)} epochs, but val_probs {len(val_probs)}")
+    weights = fusion.fusion_weights(val_probs, val_labels, window=window, step=step, rounds=rounds)
+    val, test = (teacher.teacher({s: probs[s - 1] for s in weights}, weights) for probs in (val_probs, test_probs))
+    # Stored in float16 a small probability may be zero, which has no logarithm.
+    return Fused(val.clamp_(min=SMALLEST), test.clamp_(min=SMALLEST), weights)
+
+
+class KnowledgeFusion(Method):
+    name = "kf"
+    family = "past epochs"
+    summary = "Plain training; past predictions are then blended into what the last state forgot"
+    cost = "1 forward, 1 backward; a forward for each fused state at inference"
+    keeps = "(m + T) x K float16 per epoch"
+    source = "Stern et al., Knowledge Fusion, AAAI 2025"
+
+    @dataclass(frozen=True)
+    class Config:
+        window: int = 3
+        """Width in epochs of the window a past state is averaged over."""
+        step: float = 0.05
+        """Weights of a past state are tried in steps of this."""
+        rounds: int = 10
+        """Most states that are blended in."""
+
+        def __post_init__(self) -> None:
+            fusion.check_options(self.window, self.step, self.rounds)
+
+    def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
+        super().__init__(task, network, config)
+        self._predictions: dict[int, dict[str, Tensor]] = {}  # by epoch, on the host: they are read once, at the end
+
+    @torch.no_grad()
+    def end_epoch(self, end: EpochEnd) -> dict[str, Any]:
+        val = fusion.probs_by_sample(end.val_logits, end.val_index, len(self.task.val_labels))
+        test = wide(end.test_logits).softmax(dim=1).to(torch.float16).cpu()
+        exchange.broadcast(test)
+        self._predictions[end.epoch] = {"val": val, "test": test}
+        return {}
+
+    def fused_predictions(self) -> tuple[Tensor, Tensor]:
+        """Validation and test probabilities of the fused states."""
+        config, epochs = self.config, [self._predictions[epoch] for epoch in sorted(self._predictions)]
+        fused = fuse(
+            [probs["val"] for probs in epochs],
+            self.task.val_labels.cpu(),
+            [probs["test"] for probs in epochs],
+            window=config.window,
+            step=config.step,
+            rounds=config.rounds,
+        )
+        return fused.val, fused.test
+
+    def bytes_at_most(self) -> int:
+        """The validation samples' part; how many test samples there are is known only when they come."""
+        return self.task.epochs * len(self.task.val_labels) * self.task.num_classes * torch.float16.itemsize
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {"predictions": {str(epoch): dict(probs) for epoch, probs in self._predictions.items()}}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self._predictions = {
+            int(epoch): {name: tensor.cpu() for name, tensor in probs.items()}
+            for epoch, probs in state["predictions"].items()
+        }

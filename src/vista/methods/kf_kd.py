@@ -1,0 +1,150 @@
+"""Knowledge fusion distilled: the first part of the training is fused, and a fresh start learns from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vista import exchange, fusion, teacher
+from vista.checks import unit_interval
+from vista.losses import cross_entropy_and_probs, one_hot, reduce, rows_with_target
+from vista.methods.base import Batch, EpochEnd, Method, Task
+
+NEUTRAL: dict[str, Any] = {"alpha": 0.0}
+
+
+def distillation_targets(hard: Tensor, fused: Tensor, alpha: Tensor) -> Tensor:
+    r""":math:`(1-\alpha)\, y + \alpha\, q` for labels and the teacher's probabilities, ``[B, K]`` each.
+
+    ``alpha`` ``[1]`` is a tensor, because a captured step reads it. A sample without a label has the teacher alone.
+    """
+    return hard * (1.0 - alpha) + fused * alpha
+
+
+def split_epochs(first: float, epochs: int) -> int:
+    """Number of epochs in the first part: a fraction of all, and at least one in each part."""
+    return min(max(1, round(first * epochs)), epochs - 1)
+
+
+def floating_state(network: nn.Module) -> Iterator[Tensor]:
+    """Weights and running statistics."""
+    yield from (t for t in (*network.parameters(), *network.buffers()) if t.is_floating_point())
+
+
+class KnowledgeFusionDistilled(Method):
+    """Weights, predictions of every epoch and the teacher are handed from the first part to the second in here.
+
+    Until the teacher is there ``alpha_now`` is zero and its rows are never used.
+    """
+
+    name = "kf-kd"
+    family = "past epochs"
+    summary = "The states of a first training are fused, and a fresh start learns from their mean prediction"
+    cost = "1 forward, 1 backward"
+    keeps = "(N + m) x K float16 per epoch of the first part, then N x K; the initial weights"
+    source = "Stern et al., Knowledge Fusion with distillation, 2025"
+    reconstruction = True
+    composes_with_cutmix = False  # a mixed picture's prediction is no sample's
+    sample_buffers = ("current",)
+
+    current: Tensor
+    seen: Tensor
+    fused: Tensor
+    alpha_now: Tensor
+    initial: Tensor
+
+    @dataclass(frozen=True)
+    class Config:
+        first: float = 0.5
+        """Share of the epochs that train the states to be fused; the rest train the network that learns from them."""
+        alpha: float = 0.9
+        """Weight of the fused prediction in the targets; the label's is 1 - alpha."""
+        window: int = 3
+        """Width in epochs of the window a past state is averaged over."""
+        step: float = 0.05
+        """Weights of a past state are tried in steps of this."""
+        rounds: int = 10
+        """Most states that are blended in."""
+
+        def __post_init__(self) -> None:
+            if not 0 < self.first < 1:
+                raise ValueError(f"first is {self.first}, but it is a share of the epochs: 0 < first < 1")
+            unit_interval(self.alpha, "alpha")
+            fusion.check_options(self.window, self.step, self.rounds)
+
+    def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
+        super().__init__(task, network, config)
+        self.turning_point = split_epochs(config.first, task.epochs)
+        device = task.device
+        # Until it is seen a sample counts as its label, one without a label as any class.
+        unseen = one_hot(task.labels, task.num_classes, torch.float16).to(device)
+        unseen[task.labels.to(device) < 0] = 1.0 / task.num_classes
+        self.register_buffer("current", unseen)
+        self.register_buffer("seen", torch.zeros(task.num_samples, dtype=torch.uint8, device=device))
+        self.register_buffer("fused", torch.zeros(task.num_samples, task.num_classes, device=device))
+        self.register_buffer("alpha_now", torch.zeros(1, device=device))
+        self.register_buffer("initial", torch.cat([t.detach().flatten() for t in floating_state(network)]))
+        self._predictions: dict[int, dict[str, Tensor]] = {}  # of the first part, by epoch, on the host
+
+    def begin_epoch(self, epoch: int) -> None:
+        self.alpha_now.fill_(self.config.alpha if epoch > self.turning_point else 0.0)
+
+    def targets(self, index: Tensor) -> Tensor:
+        return distillation_targets(self.task.one_hot(index), self.fused.index_select(0, index), self.alpha_now)
+
+    def loss(self, network: nn.Module, batch: Batch) -> Tensor:
+        targets = self.targets(batch.index)
+        losses, probs = cross_entropy_and_probs(network(batch.x), targets)
+        self.current.index_copy_(0, batch.index, probs.to(self.current.dtype))
+        self.seen.index_fill_(0, batch.index, 1)
+        return reduce(losses, "mean", None, rows_with_target(targets) if self.task.has_missing_labels else None)
+
+    @torch.no_grad()
+    def end_epoch(self, end: EpochEnd) -> dict[str, Any]:
+        if end.epoch > self.turning_point:
+            return {}
+        exchange.merge_rows(self.current, self.seen.bool())
+        self.seen.zero_()
+        val = fusion.probs_by_sample(end.val_logits, end.val_index, len(self.task.val_labels))
+        self._predictions[end.epoch] = {"val": val, "train": self.current.to("cpu", copy=True)}
+        return self._turn(end.network) if end.epoch == self.turning_point else {}
+
+    def _turn(self, network: nn.Module) -> dict[str, Any]:
+        """Make the teacher and start afresh from the weights the run began with."""
+        config, states = self.config, sorted(self._predictions)
+        weights = fusion.fusion_weights(
+            [self._predictions[s]["val"] for s in states],
+            self.task.val_labels.cpu(),
+            window=config.window,
+            step=config.step,
+            rounds=config.rounds,
+        )
+        self.fused.copy_(teacher.teacher({s: self._predictions[s]["train"] for s in weights}, weights))
+        self._predictions.clear()
+        start = 0
+        for tensor in floating_state(network):
+            tensor.copy_(self.initial[start : start + tensor.numel()].view(tensor.shape))
+            start += tensor.numel()
+        for counter in (b for b in network.buffers() if not b.is_floating_point()):
+            counter.zero_()
+        return {"fused": {str(s): weight for s, weight in weights.items()}}
+
+    def final_teacher(self) -> Tensor:
+        return self.fused
+
+    def bytes_at_most(self) -> int:
+        rows = self.task.num_samples + len(self.task.val_labels)
+        return super().bytes_at_most() + self.turning_point * rows * self.task.num_classes * torch.float16.itemsize
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {"predictions": {str(epoch): dict(probs) for epoch, probs in self._predictions.items()}}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self._predictions = {
+            int(epoch): {name: tensor.cpu() for name, tensor in probs.items()}
+            for epoch, probs in state["predictions"].items()
+        }

@@ -1,0 +1,129 @@
+"""Meta-Weight-Net: a tiny network weighs each sample by its loss, and learns the weighing on validation samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from vista.losses import one_hot, rows_with_target, wide
+from vista.methods.base import Batch, Method, Task
+
+NEUTRAL = None  # the weight is a sigmoid: no option makes it one, only a bias the weigher would have to learn
+WEIGHER = ("hidden_weight", "hidden_bias", "output_weight", "output_bias")
+DECAY_MEAN, DECAY_SQUARE, EPSILON = 0.9, 0.999, 1e-8  # Adam's usual ones
+
+
+def sample_losses(logits: Tensor, targets: Tensor) -> Tensor:
+    """Cross-entropy of each row ``[B]``, in operations that can be differentiated twice."""
+    return -(wide(logits).log_softmax(dim=-1) * targets).sum(dim=-1)
+
+
+def sample_weights(losses: Tensor, weigher: Mapping[str, Tensor]) -> Tensor:
+    r""":math:`w_i = \sigma(v^\top \mathrm{relu}(u\,\ell_i + a) + c)`, ``[B]``, for losses ``[B]`` taken as numbers."""
+    given = losses.detach().float().unsqueeze(1)
+    hidden = (given * weigher["hidden_weight"] + weigher["hidden_bias"]).relu()
+    return ((hidden * weigher["output_weight"]).sum(dim=1) + weigher["output_bias"]).sigmoid()
+
+
+def weighted_mean(losses: Tensor, weights: Tensor, rows: Tensor | None = None) -> Tensor:
+    r""":math:`\frac1B \sum_i w_i \ell_i`: the weights are not normalised. ``rows`` have a target, else all ``B``."""
+    total = (losses * weights).sum()
+    return total / (len(losses) if rows is None else rows)
+
+
+def virtual_step(network: nn.Module, loss: Tensor, lr: float) -> dict[str, Tensor]:
+    """The network's parameters after one plain gradient step on ``loss``, still a function of what ``loss`` is of."""
+    parameters = {name: p for name, p in network.named_parameters() if p.requires_grad}
+    gradients = torch.autograd.grad(loss, list(parameters.values()), create_graph=True, allow_unused=True)
+    return {name: p if g is None else p - lr * g for (name, p), g in zip(parameters.items(), gradients)}
+
+
+class MetaWeightNet(Method):
+    """The weigher and Adam's moments are buffers, not parameters: the run's own optimiser must not touch them."""
+
+    name = "meta-weight-net"
+    family = "noise-robust"
+    summary = "A tiny network weighs each sample by its loss, and learns how on validation samples"
+    cost = "2 forward, 3 backward, one of them of second order"
+    keeps = "a perceptron of 301 weights and its optimiser's moments"
+    source = "Shu et al., Meta-Weight-Net, NeurIPS 2019"
+    capturable = False  # second-order gradients
+
+    meta_steps: Tensor
+
+    @dataclass(frozen=True)
+    class Config:
+        hidden: int = 100
+        """Hidden units of the weighing network."""
+        meta_lr: float = 1e-3
+        """Learning rate of Adam on the weighing network."""
+        meta_weight_decay: float = 1e-4
+        """Weight decay on the weighing network."""
+        virtual_lr: float = 0.1
+        """Learning rate of the virtual step that the validation samples judge."""
+
+        def __post_init__(self) -> None:
+            if self.hidden < 1:
+                raise ValueError(f"hidden is {self.hidden}, but at least one unit is needed (100 is the source's)")
+            for name in ("meta_lr", "virtual_lr"):
+                if not getattr(self, name) > 0:
+                    raise ValueError(f"{name} is {getattr(self, name)}, but a learning rate must be greater than 0")
+            if not self.meta_weight_decay >= 0:
+                raise ValueError(f"meta_weight_decay is {self.meta_weight_decay}, but it must not be negative")
+
+    def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
+        super().__init__(task, network, config)
+        hidden, output = nn.Linear(1, config.hidden), nn.Linear(config.hidden, 1)
+        initial = (hidden.weight.flatten(), hidden.bias, output.weight.flatten(), output.bias)
+        for name, tensor in zip(WEIGHER, initial):
+            value = tensor.detach().to(task.device, torch.float32, copy=True)
+            self.register_buffer(name, value)
+            self.register_buffer(f"{name}_mean", torch.zeros_like(value))
+            self.register_buffer(f"{name}_square", torch.zeros_like(value))
+        self.register_buffer("meta_steps", torch.zeros(1, device=task.device))
+
+    def weigher(self) -> dict[str, Tensor]:
+        """The weighing network's weights."""
+        return {name: self.get_buffer(name) for name in WEIGHER}
+
+    def loss(self, network: nn.Module, batch: Batch) -> Tensor:
+        targets = self.mixed(batch, self.targets)
+        rows = rows_with_target(targets) if self.task.has_missing_labels else None
+        with sdpa_kernel(SDPBackend.MATH):  # attention's fused kernels have no second derivative
+            losses = sample_losses(network(batch.x), targets)
+            self._learn_to_weigh(network, batch, losses, rows)
+        return weighted_mean(losses, sample_weights(losses, self.weigher()), rows)
+
+    def _learn_to_weigh(self, network: nn.Module, batch: Batch, losses: Tensor, rows: Tensor | None) -> None:
+        """Change the weigher so that a step of the network by its weights would serve the validation samples better.
+
+        The real step starts from the same weights and the same pictures as the virtual one, so both share ``losses``.
+        """
+        weigher = {name: tensor.clone().requires_grad_() for name, tensor in self.weigher().items()}
+        virtual_loss = weighted_mean(losses, sample_weights(losses, weigher), rows)
+        virtual = virtual_step(network, virtual_loss, self.config.virtual_lr)
+        # BatchNorm's statistics of the virtual network go to copies: validation samples must not move the real ones.
+        copies = {name: buffer.clone() for name, buffer in network.named_buffers()}
+        pictures, labels = batch.validation()
+        targets = one_hot(labels, self.task.num_classes)
+        logits = functional_call(network, {**virtual, **copies}, (pictures,))
+        judged = -(wide(logits).log_softmax(dim=-1) * targets).sum() / rows_with_target(targets)
+        gradients = torch.autograd.grad(judged, list(weigher.values()), retain_graph=True)
+        self._adam(dict(zip(weigher, gradients)))
+
+    @torch.no_grad()
+    def _adam(self, gradients: Mapping[str, Tensor]) -> None:
+        self.meta_steps.add_(1)
+        for name, gradient in gradients.items():
+            value, mean, square = (self.get_buffer(name + part) for part in ("", "_mean", "_square"))
+            gradient = gradient + self.config.meta_weight_decay * value
+            mean.lerp_(gradient, 1 - DECAY_MEAN)
+            square.lerp_(gradient.square(), 1 - DECAY_SQUARE)
+            unbiased = mean / (1 - DECAY_MEAN**self.meta_steps)
+            spread = (square / (1 - DECAY_SQUARE**self.meta_steps)).sqrt() + EPSILON
+            value.sub_(self.config.meta_lr * unbiased / spread)

@@ -1,0 +1,143 @@
+"""VISTA in the space of weights: past weights averaged by marginal coverage, and the network drawn towards them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from vista import coverage, exchange, schedule, teacher
+from vista.checks import unit_interval
+from vista.methods.base import EpochEnd, Method, Task
+
+NEUTRAL: dict[str, Any] = {"cap": 0.0}
+
+
+def average_weights(states: dict[int, Tensor], weights: dict[int, float]) -> Tensor:
+    r""":math:`\bar\theta = \sum_s \hat\Delta_s \theta_s`, ``[P]``, summed in the order of the epochs."""
+    total = torch.zeros_like(states[min(weights)])
+    for s in sorted(weights):
+        total.add_(states[s], alpha=weights[s])
+    return total
+
+
+def flat_parameters(network: nn.Module) -> Tensor:
+    """All parameters as one vector ``[P]``, a copy."""
+    return torch.cat([p.detach().flatten() for p in network.parameters()])
+
+
+@torch.no_grad()
+def draw_towards(network: nn.Module, target: Tensor, share: float) -> None:
+    r""":math:`\theta \leftarrow (1-b)\,\theta + b\,\bar\theta`, in place."""
+    start = 0
+    for parameter in network.parameters():
+        parameter.lerp_(target[start : start + parameter.numel()].view(parameter.shape), share)
+        start += parameter.numel()
+
+
+@torch.no_grad()
+def re_estimate_batchnorm(network: nn.Module, pictures: Callable[[], Iterator[Tensor]]) -> None:
+    """Running statistics of the network's present weights: plain means over one clean pass, the same on every rank."""
+    norms = [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
+    if not norms:
+        return
+    modes, momenta = {m: m.training for m in network.modules()}, [norm.momentum for norm in norms]
+    network.eval()
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # a plain mean over all batches
+        norm.train()
+    for batch in pictures():
+        network(batch)
+    for norm, momentum in zip(norms, momenta):
+        norm.momentum = momentum
+        for statistic in norm.buffers():
+            exchange.broadcast(statistic)
+    for module, mode in modes.items():
+        module.training = mode
+
+
+class VistaEma(Method):
+    name = "vista-ema"
+    family = "ours"
+    summary = "Past weights averaged by marginal coverage; the network is drawn towards them each epoch"
+    cost = "1 forward, 1 backward; a forward over the training set per epoch"
+    keeps = "the weights of each anchor"
+    source = "Corn and Weinshall, VISTA, an ablation"
+    reconstruction = True
+
+    @dataclass(frozen=True)
+    class Config:
+        tau: float = 0.01
+        """Prune states that add at most this fraction of the validation set; 0 keeps the weights of most epochs."""
+        cap: float = 0.5
+        """Most that the network is drawn towards the average in one epoch."""
+        k: float = 2.0
+        """Curvature of the schedule by which the share rises."""
+
+        def __post_init__(self) -> None:
+            coverage.check_tau(self.tau)
+            unit_interval(self.cap, "cap")
+            schedule.check(2, self.k, "exp", None)
+
+    def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
+        super().__init__(task, network, config)
+        self._bytes_per_state = sum(p.nbytes for p in network.parameters())
+        self._states: dict[int, Tensor] = {}  # weights [P] of the anchors, by epoch, on the host
+        self._correct: dict[int, np.ndarray] = {}  # which validation samples these have right, bool [m]
+
+    def end_epoch(self, end: EpochEnd) -> dict[str, Any]:
+        """Admit the new state, prune, and draw the network towards the anchors' mean.
+
+        The last epoch's network stays as it was evaluated.
+        """
+        weights = self._admit(end)
+        share = min(schedule.beta(end.epoch, self.task.epochs, self.config.k), self.config.cap)
+        if weights and share > 0 and end.epoch < self.task.epochs:
+            average = average_weights(self._states, weights)
+            draw_towards(end.network, average.to(next(end.network.parameters()).device), share)
+            re_estimate_batchnorm(end.network, end.train_pictures)
+        return {"beta": share, "anchors": len(weights)}
+
+    def _admit(self, end: EpochEnd) -> dict[int, float]:
+        """Algorithm 2, lines 1 to 3; the weights of the states that stay."""
+        self._correct[end.epoch] = self._coverage_of(end.val_logits, end.val_index)
+        self._states[end.epoch] = flat_parameters(end.network).cpu()
+        kept = sorted(self._correct)
+        counts = coverage.sweep(coverage.pack(np.stack([self._correct[s] for s in kept])))
+        anchors = coverage.above_tolerance(counts, self.config.tau, len(self.task.val_labels))
+        for s, is_anchor in zip(kept, anchors):
+            if not is_anchor:
+                del self._correct[s], self._states[s]
+        return teacher.normalise({s: int(count) for s, count in zip(kept, counts) if s in self._states})
+
+    def _coverage_of(self, logits: Tensor, index: Tensor) -> np.ndarray:
+        """Which validation samples are right, bool ``[m]``, over all processes."""
+        given, labels = index.cpu(), self.task.val_labels.cpu()
+        correct = torch.zeros(len(labels), dtype=torch.int32)
+        seen = torch.zeros(len(labels), dtype=torch.bool)
+        correct[given] = (logits.argmax(dim=1).cpu() == labels[given]).int()
+        seen[given] = True
+        exchange.merge_rows(correct, seen)
+        return correct.numpy().astype(np.bool_)
+
+    def bytes_at_most(self) -> int:
+        epochs, tau = self.task.epochs, self.config.tau
+        return self._bytes_per_state * (epochs if tau == 0 else min(epochs, int(1 / tau) + 1))
+
+    def advice_for_less_room(self) -> str:
+        return f"; a tau above {self.config.tau:g} keeps the weights of fewer epochs, or use --out on a larger disk"
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {
+            "checkpoints": {str(s): weights for s, weights in self._states.items()},
+            "correct": {str(s): torch.from_numpy(correct) for s, correct in self._correct.items()},
+        }
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self._states = {int(s): weights.cpu() for s, weights in state["checkpoints"].items()}
+        self._correct = {int(s): correct.cpu().numpy() for s, correct in state["correct"].items()}

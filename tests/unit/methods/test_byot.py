@@ -1,0 +1,125 @@
+"""BYOT: heads on the shallower stages learn from the deepest one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from vista.methods import choose
+from vista.methods.byot import NEUTRAL, Byot, byot_terms, feature_gap
+from vista.models import build
+
+
+def log_softmax(z):
+    z = z - z.max(axis=1, keepdims=True)
+    return z - np.log(np.exp(z).sum(axis=1, keepdims=True))
+
+
+@pytest.fixture
+def network():
+    return build("tiny-staged", num_classes=5, in_channels=1, image_size=8)
+
+
+@pytest.fixture
+def batch(FakeBatch):
+    return FakeBatch(torch.randn(4, 1, 8, 8, generator=torch.Generator().manual_seed(1)), [0, 3, 5, 9])
+
+
+def test_terms_are_the_formula():
+    rng = np.random.default_rng(0)
+    logits = [rng.normal(size=(4, 3)) for _ in range(3)]
+    maps = [rng.normal(size=(4, 2, 2, 2)) for _ in range(3)]
+    targets = np.eye(3)[[0, 2, 1, 1]]
+    alpha, beta, temperature = 0.3, 0.7, 3.0
+    hard = [-(targets * log_softmax(z)).sum(axis=1).mean() for z in logits]
+    log_teacher = log_softmax(logits[-1] / temperature)
+    soft = [
+        (np.exp(log_teacher) * (log_teacher - log_softmax(z / temperature))).sum(axis=1).mean() * temperature**2
+        for z in logits[:-1]
+    ]
+    gaps = [((m - maps[-1]) ** 2 * ((m > 0) | (maps[-1] > 0))).mean() for m in maps[:-1]]
+    terms = byot_terms(
+        [torch.from_numpy(z) for z in logits],
+        [torch.from_numpy(m) for m in maps],
+        torch.from_numpy(targets),
+        alpha=alpha,
+        beta=beta,
+        temperature=temperature,
+    )
+    expected = [0.7 * hard[-1], 0.7 * sum(hard[:-1]), alpha * sum(soft), beta * sum(gaps)]
+    np.testing.assert_allclose([float(term) for term in terms], expected, rtol=1e-10)
+
+
+def test_the_deepest_head_teaches_without_learning():
+    logits = [torch.randn(4, 3, generator=torch.Generator().manual_seed(s)).requires_grad_() for s in (1, 2)]
+    maps = [torch.rand(4, 2, 2, 2, generator=torch.Generator().manual_seed(s)).requires_grad_() for s in (3, 4)]
+    terms = byot_terms(logits, maps, torch.eye(3)[[0, 1, 2, 0]], alpha=0.5, beta=1.0, temperature=3.0)
+    (terms.distillation + terms.features).backward()
+    assert logits[0].grad is not None
+    assert logits[1].grad is None
+    assert maps[0].grad is not None
+    assert maps[1].grad is None
+
+
+def test_maps_that_were_halved_differently_are_compared_where_both_are():
+    shallow, deep = torch.rand(2, 3, 4, 4), torch.rand(2, 3, 3, 3)
+    torch.testing.assert_close(feature_gap(shallow, deep), feature_gap(shallow[..., :3, :3], deep))
+
+
+def test_neutral_main_head_is_plain_cross_entropy(make_task, network, batch):
+    method = Byot(make_task(), network, Byot.Config(**NEUTRAL))
+    labels = make_task().labels[batch.index]
+    terms = method.terms(network, batch)
+    torch.testing.assert_close(terms.main, F.cross_entropy(network(batch.x), labels), rtol=0, atol=1e-6)
+    assert terms.distillation.item() == terms.features.item() == 0.0
+    assert terms.heads.item() > 0
+
+
+def test_every_stage_but_the_last_has_a_head_that_trains(make_task, network, batch):
+    method = Byot(make_task(), network, Byot.Config())
+    assert len(method.heads) == 3
+    method.loss(network, batch).backward()
+    assert all(p.grad is not None for p in [*method.parameters(), *network.parameters()])
+
+
+def test_cutmix_targets_are_mixed(make_task, network, FakeBatch, batch):
+    method = Byot(make_task(), network, Byot.Config(**NEUTRAL))
+    mixed = FakeBatch(batch.x, batch.index, partner=[1, 2, 3, 4], share=0.25)
+    labels = make_task().labels
+    logits = network(batch.x)
+    expected = 0.25 * F.cross_entropy(logits, labels[batch.index]) + 0.75 * F.cross_entropy(
+        logits, labels[[1, 2, 3, 4]]
+    )
+    torch.testing.assert_close(method.terms(network, mixed).main, expected)
+
+
+def test_samples_without_a_label_are_left_out_of_the_mean(make_task, network, batch):
+    labels = make_task().labels.clone()
+    labels[batch.index[:3]] = -1
+    method = Byot(make_task(labels=labels), network, Byot.Config(**NEUTRAL))
+    expected = F.cross_entropy(network(batch.x)[3:], labels[batch.index[3:]])
+    torch.testing.assert_close(method.terms(network, batch).main, expected)
+
+
+def test_a_network_without_stages_is_refused(make_task, Linear5):
+    with pytest.raises(
+        ValueError, match="byot needs the maps of at least two stages, but Linear5 gives none; the resnet"
+    ):
+        Byot(make_task(), type("Linear5", (Linear5,), {})(), Byot.Config())
+    with pytest.raises(ValueError, match="MLP"):
+        Byot(make_task(), build("mlp", num_classes=5, in_channels=3, image_size=1), Byot.Config())
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("alpha=1.5", "alpha is 1.5"),
+        ("temperature=0", "temperature is 0.0"),
+        ("beta=-1", "beta is -1.0"),
+    ],
+)
+def test_bad_options(option, message):
+    with pytest.raises(ValueError, match=message):
+        choose(f"byot:{option}")

@@ -1,0 +1,107 @@
+"""FRSKD: a pyramid over the stages teaches the network."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from vista.methods import choose
+from vista.methods.frskd import NEUTRAL, Frskd, Pyramid, frskd_terms
+from vista.models import build
+
+
+def log_softmax(z):
+    z = z - z.max(axis=1, keepdims=True)
+    return z - np.log(np.exp(z).sum(axis=1, keepdims=True))
+
+
+def attention(features):
+    strength = (features**2).mean(axis=1).reshape(len(features), -1)
+    return strength / np.sqrt((strength**2).sum(axis=1, keepdims=True))
+
+
+@pytest.fixture
+def network():
+    return build("tiny-staged", num_classes=5, in_channels=1, image_size=8)
+
+
+@pytest.fixture
+def batch(FakeBatch):
+    return FakeBatch(torch.randn(4, 1, 8, 8, generator=torch.Generator().manual_seed(1)), [0, 3, 5, 9])
+
+
+def test_terms_are_the_formula():
+    rng = np.random.default_rng(0)
+    logits, teacher = rng.normal(size=(2, 4, 3))
+    maps = [rng.normal(size=(4, 2, 4, 4)), rng.normal(size=(4, 3, 2, 2))]
+    refined = [rng.normal(size=(4, 5, 4, 4)), rng.normal(size=(4, 6, 2, 2))]
+    targets = np.eye(3)[[0, 2, 1, 1]]
+    temperature = 4.0
+    log_p, log_q = log_softmax(logits / temperature), log_softmax(teacher / temperature)
+    expected = [
+        -(targets * log_softmax(logits)).sum(axis=1).mean(),
+        -(targets * log_softmax(teacher)).sum(axis=1).mean(),
+        2.0 * (np.exp(log_q) * (log_q - log_p)).sum(axis=1).mean() * temperature**2,
+        100.0 * sum(((attention(f) - attention(t)) ** 2).mean() for f, t in zip(maps, refined)),
+    ]
+    terms = frskd_terms(
+        torch.from_numpy(logits),
+        torch.from_numpy(teacher),
+        [torch.from_numpy(m) for m in maps],
+        [torch.from_numpy(m) for m in refined],
+        torch.from_numpy(targets),
+        alpha=2.0,
+        beta=100.0,
+        temperature=temperature,
+    )
+    np.testing.assert_allclose([float(term) for term in terms], expected, rtol=1e-10)
+
+
+def test_the_pyramid_learns_from_labels_alone_and_its_loss_trains_the_stages(make_task, network, batch):
+    method = Frskd(make_task(), network, Frskd.Config())
+    terms = method.terms(network, batch)
+    (terms.distillation + terms.attention).backward(retain_graph=True)
+    assert all(p.grad is None for p in method.parameters())
+    network.zero_grad()
+    terms.teacher.backward()
+    assert network.head.weight.grad is None
+    assert all(p.grad is not None for p in [*method.parameters(), *network.groups.parameters()])
+
+
+def test_neutral_main_head_is_plain_cross_entropy(make_task, network, batch):
+    method = Frskd(make_task(), network, Frskd.Config(**NEUTRAL))
+    terms = method.terms(network, batch)
+    expected = F.cross_entropy(network(batch.x), make_task().labels[batch.index])
+    torch.testing.assert_close(terms.main, expected, rtol=0, atol=1e-6)
+    assert terms.distillation.item() == terms.attention.item() == 0.0
+    torch.testing.assert_close(method.loss(network, batch), terms.main + terms.teacher)
+
+
+@pytest.mark.parametrize("sizes", [(8, 4, 2, 1), (9, 5, 3, 2), (9, 4, 2, 1), (6, 3)])
+def test_refined_maps_have_the_size_of_those_they_refine(sizes):
+    channels = (2, 3, 4, 5)[: len(sizes)]
+    maps = [torch.rand(2, c, s, s) for c, s in zip(channels, sizes)]
+    logits, refined = Pyramid(channels, 7, width=2, depth=2)(maps)
+    assert logits.shape == (2, 7)
+    assert [tuple(m.shape) for m in refined] == [(2, 2 * c, s, s) for c, s in zip(channels, sizes)]
+
+
+def test_samples_without_a_label_are_left_out_of_the_mean(make_task, network, batch):
+    labels = make_task().labels.clone()
+    labels[batch.index[:3]] = -1
+    method = Frskd(make_task(labels=labels), network, Frskd.Config())
+    expected = F.cross_entropy(network(batch.x)[3:], labels[batch.index[3:]])
+    torch.testing.assert_close(method.terms(network, batch).main, expected)
+
+
+def test_a_network_without_stages_is_refused(make_task):
+    with pytest.raises(ValueError, match="frskd needs the maps of at least two stages, but MLP gives none; the resnet"):
+        Frskd(make_task(), build("mlp", num_classes=5, in_channels=3, image_size=1), Frskd.Config())
+
+
+@pytest.mark.parametrize("option", ["alpha=-1.0", "beta=-1.0", "temperature=0.0", "width=0", "depth=0"])
+def test_bad_options(option):
+    with pytest.raises(ValueError, match=option.replace("=", " is ")):
+        choose(f"frskd:{option}")

@@ -1,0 +1,105 @@
+"""KF: plain training whose past predictions are fused afterwards."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from vista.methods import EpochEnd, choose
+from vista.methods.kf import NEUTRAL, KnowledgeFusion, fuse
+
+
+def ended(epoch, val_logits, test_logits, val_index=None):
+    index = torch.arange(len(val_logits)) if val_index is None else val_index
+    return EpochEnd(epoch, torch.nn.Identity(), val_logits, index, test_logits, iter, iter)
+
+
+def trajectory(epochs=6, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    val = torch.randn(epochs, 40, 5, generator=generator)
+    val[:, torch.arange(40), torch.arange(40) % 5] += 0.8
+    return val, torch.randn(epochs, 7, 5, generator=generator)
+
+
+@pytest.fixture
+def task(make_task):
+    return make_task(val_labels=torch.arange(40) % 5, epochs=6)
+
+
+def trained(task, Linear5, **options):
+    method = KnowledgeFusion(task, Linear5(), KnowledgeFusion.Config(**options))
+    for epoch, (val, test) in enumerate(zip(*trajectory()), 1):
+        method.end_epoch(ended(epoch, val, test))
+    return method
+
+
+def test_the_mean_of_the_chosen_states_is_what_predicts(task):
+    val, test = (logits.softmax(2) for logits in trajectory())
+    fused = fuse(list(val), task.val_labels, list(test))
+    assert len(fused.weights) > 1
+    for probs, given in ((val, fused.val), (test, fused.test)):
+        expected = sum(weight * probs[epoch - 1].double().numpy() for epoch, weight in fused.weights.items())
+        np.testing.assert_allclose(given.numpy(), expected, rtol=1e-5)
+
+
+def test_test_samples_choose_nothing(task):
+    val, test = (logits.softmax(2) for logits in trajectory())
+    other = test.flip(0)
+    assert fuse(list(val), task.val_labels, list(test)).weights == fuse(list(val), task.val_labels, list(other)).weights
+
+
+def test_training_is_plain_cross_entropy(task, FakeBatch, Linear5):
+    network, x = Linear5(), torch.randn(3, 3, generator=torch.Generator().manual_seed(0))
+    loss = KnowledgeFusion(task, network, KnowledgeFusion.Config()).loss(network, FakeBatch(x, [0, 1, 2]))
+    torch.testing.assert_close(loss, F.cross_entropy(network(x), torch.arange(3)))
+
+
+def test_what_every_epoch_said_is_fused_at_the_end(task, Linear5):
+    val, test = trajectory()
+    method = trained(task, Linear5)
+    halves = [list(logits.softmax(2).half()) for logits in (val, test)]
+    fused = fuse(halves[0], task.val_labels, halves[1])
+    torch.testing.assert_close(method.fused_predictions(), (fused.val, fused.test), rtol=0, atol=0)
+
+
+def test_without_rounds_it_is_the_last_state(task, Linear5):
+    val, test = trajectory()
+    given = trained(task, Linear5, **NEUTRAL).fused_predictions()
+    torch.testing.assert_close(given, (val[-1].softmax(1), test[-1].softmax(1)), rtol=0, atol=1e-3)
+
+
+def test_rows_are_put_in_order(task, Linear5):
+    val, test = trajectory()
+    method = KnowledgeFusion(task, Linear5(), KnowledgeFusion.Config())
+    order = torch.randperm(40, generator=torch.Generator().manual_seed(1))
+    for epoch in range(6):
+        method.end_epoch(ended(epoch + 1, val[epoch][order], test[epoch], order))
+    torch.testing.assert_close(method.fused_predictions(), trained(task, Linear5).fused_predictions(), rtol=0, atol=0)
+
+
+def test_certain_predictions_still_have_logarithms(task, Linear5):
+    method = KnowledgeFusion(task, Linear5(), KnowledgeFusion.Config())
+    certain = 200.0 * F.one_hot(task.val_labels, 5).float()
+    method.end_epoch(ended(1, certain, certain[:7]))
+    assert all(torch.isfinite(probs.log()).all() for probs in method.fused_predictions())
+
+
+def test_state_survives(task, Linear5):
+    one, other = trained(task, Linear5), KnowledgeFusion(task, Linear5(), KnowledgeFusion.Config())
+    other.load_state_dict(one.state_dict())
+    torch.testing.assert_close(one.fused_predictions(), other.fused_predictions(), rtol=0, atol=0)
+
+
+def test_nothing_to_fuse(task, Linear5):
+    with pytest.raises(ValueError, match="val_probs holds no epoch"):
+        KnowledgeFusion(task, Linear5(), KnowledgeFusion.Config()).fused_predictions()
+    with pytest.raises(ValueError, match="test_probs holds 1 epochs, but val_probs 2"):
+        fuse([torch.rand(2, 2)] * 2, torch.zeros(2, dtype=torch.long), [torch.rand(2, 2)])
+
+
+@pytest.mark.parametrize("option", ["window=2", "step=0.0", "rounds=-1"])
+def test_bad_options(option):
+    with pytest.raises(ValueError, match=option.replace("=", " is ")):
+        choose(f"kf:{option}")

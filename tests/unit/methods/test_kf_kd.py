@@ -1,0 +1,145 @@
+"""KF distilled: a first training is fused, and a fresh start learns from it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from vista import fusion, teacher
+from vista.methods import EpochEnd, choose
+from vista.methods.kf_kd import NEUTRAL, KnowledgeFusionDistilled, distillation_targets, split_epochs
+from vista.models import build
+
+
+@pytest.fixture
+def pictures():
+    return torch.randn(12, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture
+def task(make_task):
+    return make_task(val_labels=torch.arange(40) % 5, epochs=6)
+
+
+def network_of(seed=0):
+    return build("tiny-staged", num_classes=5, in_channels=1, image_size=8, seed=seed)
+
+
+def make(task, network, **options):
+    return KnowledgeFusionDistilled(task, network, KnowledgeFusionDistilled.Config(**options))
+
+
+def run(method, network, pictures, FakeBatch, epochs):
+    """Train with plain SGD and return, for each epoch, the training and the validation probabilities."""
+    said, val = [], []
+    for epoch in epochs:
+        method.begin_epoch(epoch)
+        rows = torch.zeros(12, 5)
+        for index in torch.arange(12).split(5):
+            with torch.no_grad():
+                copy = network(pictures[index])
+            rows[index] = copy.softmax(1)
+            network.zero_grad()
+            method.loss(network, FakeBatch(pictures[index], index)).backward()
+            with torch.no_grad():
+                for p in network.parameters():
+                    p.sub_(0.5 * p.grad)
+        logits = torch.randn(40, 5, generator=torch.Generator().manual_seed(epoch))
+        logits[torch.arange(40), torch.arange(40) % 5] += 0.8
+        method.end_epoch(EpochEnd(epoch, network, logits, torch.arange(40), torch.zeros(0, 5), iter, iter))
+        said.append(rows)
+        val.append(logits.softmax(1).half())
+    return said, val
+
+
+def test_targets_are_blended():
+    hard, fused = torch.eye(3)[[0, 1]], torch.tensor([[0.2, 0.5, 0.3], [0.1, 0.1, 0.8]])
+    torch.testing.assert_close(
+        distillation_targets(hard, fused, torch.tensor([0.9])),
+        torch.tensor([[0.28, 0.45, 0.27], [0.09, 0.19, 0.72]]),
+    )
+
+
+@pytest.mark.parametrize(("first", "epochs", "expected"), [(0.5, 200, 100), (0.5, 2, 1), (0.01, 10, 1), (0.99, 10, 9)])
+def test_each_part_has_at_least_one_epoch(first, epochs, expected):
+    assert split_epochs(first, epochs) == expected
+
+
+def test_the_teacher_is_the_fusion_of_what_the_first_part_said(task, pictures, FakeBatch):
+    network = network_of()
+    method = make(task, network)
+    said, val = run(method, network, pictures, FakeBatch, [1, 2, 3])
+    weights = fusion.fusion_weights(val, task.val_labels)
+    assert len(weights) > 1
+    expected = teacher.teacher({s: said[s - 1] for s in weights}, weights)
+    torch.testing.assert_close(method.final_teacher(), expected, rtol=0, atol=2e-3)
+    method.begin_epoch(4)
+    torch.testing.assert_close(
+        method.targets(torch.tensor([2])), 0.1 * task.one_hot(torch.tensor([2])) + 0.9 * method.fused[2]
+    )
+
+
+def test_the_second_part_starts_where_the_first_did(task, pictures, FakeBatch):
+    network, fresh = network_of(), network_of()
+    method = make(task, network)
+    run(method, network, pictures, FakeBatch, [1, 2])
+    assert not torch.equal(network.head.weight, fresh.head.weight)
+    run(method, network, pictures, FakeBatch, [3])
+    for name, tensor in fresh.state_dict().items():
+        assert torch.equal(network.state_dict()[name], tensor), name
+    run(method, network, pictures, FakeBatch, [4])
+    assert not torch.equal(network.head.weight, fresh.head.weight)
+
+
+def test_the_first_part_is_plain_cross_entropy(task, pictures, FakeBatch):
+    network = network_of()
+    method = make(task, network)
+    method.begin_epoch(3)
+    loss = method.loss(network, FakeBatch(pictures[:4], [0, 1, 2, 3]))
+    torch.testing.assert_close(loss, F.cross_entropy(network(pictures[:4]), task.labels[:4]), rtol=0, atol=1e-6)
+
+
+def test_neutral_is_plain_cross_entropy_in_the_second_part_too(task, pictures, FakeBatch):
+    network = network_of()
+    method = make(task, network, **NEUTRAL)
+    run(method, network, pictures, FakeBatch, [1, 2, 3])
+    method.begin_epoch(4)
+    loss = method.loss(network, FakeBatch(pictures[:4], [0, 1, 2, 3]))
+    torch.testing.assert_close(loss, F.cross_entropy(network(pictures[:4]), task.labels[:4]), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("stop", [2, 3, 4])
+def test_state_survives(task, pictures, FakeBatch, stop):
+    network, other = network_of(), network_of()
+    method = make(task, network)
+    run(method, network, pictures, FakeBatch, range(1, stop + 1))
+    loaded = make(task, network_of(seed=9))  # a network that is not where the run began
+    loaded.load_state_dict(method.state_dict())
+    other.load_state_dict(network.state_dict())
+    run(method, network, pictures, FakeBatch, range(stop + 1, 6))
+    run(loaded, other, pictures, FakeBatch, range(stop + 1, 6))
+    assert torch.equal(method.fused, loaded.fused)
+    assert torch.equal(network.head.weight, other.head.weight)
+
+
+def test_a_sample_nobody_saw_counts_as_its_label(task, FakeBatch, pictures):
+    network = network_of()
+    method = make(task, network)
+    for epoch in (1, 2, 3):
+        method.begin_epoch(epoch)
+        method.loss(network, FakeBatch(pictures[:5], torch.arange(5)))
+        logits = torch.zeros(40, 5)
+        method.end_epoch(EpochEnd(epoch, network, logits, torch.arange(40), torch.zeros(0, 5), iter, iter))
+    torch.testing.assert_close(method.fused[5:], task.one_hot(torch.arange(5, 12)))
+
+
+def test_it_says_that_it_is_a_reconstruction_and_takes_no_mixed_pictures():
+    assert KnowledgeFusionDistilled.reconstruction
+    assert not KnowledgeFusionDistilled.composes_with_cutmix
+
+
+@pytest.mark.parametrize("option", ["first=0.0", "first=1.0", "alpha=1.5", "window=2", "rounds=-1"])
+def test_bad_options(option):
+    with pytest.raises(ValueError, match=option.replace("=", " is ")):
+        choose(f"kf-kd:{option}")

@@ -1,0 +1,87 @@
+"""SD-Dropout: two thinned copies of the features must agree."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from vista.methods import choose
+from vista.methods.sd_dropout import NEUTRAL, SdDropout, dropout_consistency
+from vista.models import build
+
+
+def log_softmax(z):
+    z = z - z.max(axis=1, keepdims=True)
+    return z - np.log(np.exp(z).sum(axis=1, keepdims=True))
+
+
+@pytest.fixture
+def network():
+    return build("tiny-staged", num_classes=5, in_channels=1, image_size=8)
+
+
+@pytest.fixture
+def batch(FakeBatch):
+    return FakeBatch(torch.randn(4, 1, 8, 8, generator=torch.Generator().manual_seed(1)), [0, 3, 5, 9])
+
+
+@pytest.mark.parametrize("detach", [False, True])
+def test_consistency_is_both_divergences(detach):
+    first, second = np.random.default_rng(0).normal(size=(2, 4, 3))
+    log_p, log_q = log_softmax(first / 3), log_softmax(second / 3)
+    expected = 9 * ((np.exp(log_p) - np.exp(log_q)) * (log_p - log_q)).sum(axis=1).mean()
+    given = dropout_consistency(torch.from_numpy(first), torch.from_numpy(second), 3.0, detach)
+    np.testing.assert_allclose(float(given), expected, rtol=1e-10)
+
+
+def test_detach_stops_the_gradient_through_the_teaching_side():
+    first, second = (torch.randn(4, 3, generator=torch.Generator().manual_seed(s)).requires_grad_() for s in (1, 2))
+    dropout_consistency(first, second, 1.0, detach=True).backward()
+    alone = (first.softmax(1) - second.softmax(1)).detach() / 4
+    torch.testing.assert_close(first.grad, alone)
+    first.grad = None
+    dropout_consistency(first, second, 1.0).backward()
+    assert not torch.allclose(first.grad, alone)
+
+
+def test_neutral_loss_is_plain_cross_entropy(make_task, network, batch):
+    method = SdDropout(make_task(), network, SdDropout.Config(**NEUTRAL))
+    expected = F.cross_entropy(network(batch.x), make_task().labels[batch.index])
+    torch.testing.assert_close(method.loss(network, batch), expected, rtol=0, atol=1e-6)
+
+
+def test_without_dropout_both_copies_agree(make_task, network, batch):
+    method = SdDropout(make_task(), network, SdDropout.Config(p=0.0, weight=10.0))
+    expected = F.cross_entropy(network(batch.x), make_task().labels[batch.index])
+    torch.testing.assert_close(method.loss(network, batch), expected, rtol=0, atol=1e-6)
+
+
+def test_masks_come_from_the_tasks_generator_and_keep_the_mean(make_task, network):
+    task = make_task(generator=torch.Generator().manual_seed(3))
+    method = SdDropout(task, network, SdDropout.Config(p=0.25))
+    outside = torch.random.get_rng_state()
+    thinned = method.thinned(torch.ones(200, 50))
+    assert torch.equal(torch.random.get_rng_state(), outside)
+    assert thinned.unique().tolist() == pytest.approx([0.0, 4 / 3])
+    assert float(thinned.mean()) == pytest.approx(1.0, abs=0.02)
+    task.generator.manual_seed(3)
+    torch.testing.assert_close(method.thinned(torch.ones(200, 50)), thinned)
+
+
+def test_the_two_masks_differ(make_task, network, batch):
+    method = SdDropout(make_task(), network, SdDropout.Config())
+    plain = F.cross_entropy(network(batch.x), make_task().labels[batch.index])
+    assert method.loss(network, batch).item() > plain.item() + 1e-4
+
+
+def test_a_network_without_features_is_refused(make_task, Linear5):
+    with pytest.raises(ValueError, match="sd-dropout drops pooled features"):
+        SdDropout(make_task(), Linear5(), SdDropout.Config())
+
+
+@pytest.mark.parametrize("option", ["weight=-1.0", "p=1.0", "temperature=0.0"])
+def test_bad_options(option):
+    with pytest.raises(ValueError, match=option.replace("=", " is ")):
+        choose(f"sd-dropout:{option}")

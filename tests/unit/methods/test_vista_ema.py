@@ -1,0 +1,152 @@
+"""VISTA-EMA: past weights averaged by marginal coverage."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from vista import schedule
+from vista.methods import EpochEnd, choose
+from vista.methods.vista_ema import NEUTRAL, VistaEma, average_weights, draw_towards, flat_parameters
+from vista.models import build
+
+EPOCHS = 4
+RIGHT = {1: [0, 1, 2], 2: [2, 3], 3: [0, 1, 2, 3, 4], 4: [5]}  # validation samples each state has right
+# In the order of the sweep, 3 covers five samples, 1 and 2 nothing new, 4 one.
+ANCHORS = {1: {1: 1.0}, 2: {1: 3 / 4, 2: 1 / 4}, 3: {3: 1.0}, 4: {3: 5 / 6, 4: 1 / 6}}
+
+
+@pytest.fixture
+def task(make_task):
+    return make_task(val_labels=torch.zeros(10, dtype=torch.long), epochs=EPOCHS)
+
+
+@pytest.fixture
+def network():
+    return build("tiny-staged", num_classes=5, in_channels=1, image_size=8)
+
+
+def pictures():
+    generator = torch.Generator().manual_seed(0)
+    return iter([3 * torch.randn(6, 1, 8, 8, generator=generator) + 1, torch.randn(6, 1, 8, 8, generator=generator)])
+
+
+def end(method, network, epoch):
+    logits = torch.zeros(10, 5)
+    logits[:, 1] = 0.5
+    logits[RIGHT[epoch], 0] = 1.0
+    return method.end_epoch(EpochEnd(epoch, network, logits, torch.arange(10), torch.zeros(0, 5), iter, pictures))
+
+
+def change(network, seed):
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for p in network.parameters():
+            p.add_(0.1 * torch.randn(p.shape, generator=generator))
+
+
+def test_average_is_weighted():
+    states = {1: torch.tensor([1.0, 2.0]), 3: torch.tensor([5.0, -2.0])}
+    torch.testing.assert_close(average_weights(states, {1: 0.25, 3: 0.75}), torch.tensor([4.0, -1.0]))
+
+
+def test_drawing_towards_a_vector(network):
+    before, target = flat_parameters(network), torch.arange(len(flat_parameters(network))).float()
+    draw_towards(network, target, 0.25)
+    torch.testing.assert_close(flat_parameters(network), 0.75 * before + 0.25 * target)
+
+
+def test_each_epoch_draws_the_network_towards_its_anchors(task, network):
+    method = VistaEma(task, network, VistaEma.Config(tau=0.0))
+    states = {}
+    for epoch in range(1, EPOCHS + 1):
+        change(network, epoch)
+        states[epoch] = flat_parameters(network).double().numpy()
+        line = end(method, network, epoch)
+        share = min(schedule.beta(epoch, EPOCHS), 0.5) if epoch < EPOCHS else 0.0
+        mean = sum(weight * states[s] for s, weight in ANCHORS[epoch].items())
+        expected = (1 - share) * states[epoch] + share * mean
+        np.testing.assert_allclose(flat_parameters(network).numpy(), expected, rtol=1e-4, atol=1e-6)
+        assert line == {"beta": min(schedule.beta(epoch, EPOCHS), 0.5), "anchors": len(ANCHORS[epoch])}
+        assert set(method.get_extra_state()["checkpoints"]) == set(map(str, ANCHORS[epoch]))
+
+
+def test_tau_prunes(task, network):
+    method = VistaEma(task, network, VistaEma.Config(tau=0.1))  # one sample of ten is not enough
+    for epoch in range(1, EPOCHS + 1):
+        end(method, network, epoch)
+    assert set(method.get_extra_state()["checkpoints"]) == {"3"}
+
+
+def test_batchnorm_is_estimated_anew_on_clean_pictures(task, network):
+    method = VistaEma(task, network, VistaEma.Config())
+    network.train()
+    end(method, network, 1)
+    change(network, 1)
+    end(method, network, 2)
+    norm, convolution = network.groups[0][1], network.groups[0][0]
+    outputs = [convolution(batch).detach() for batch in pictures()]
+    torch.testing.assert_close(norm.running_mean, sum(o.mean(dim=(0, 2, 3)) for o in outputs) / 2)
+    torch.testing.assert_close(norm.running_var, sum(o.var(dim=(0, 2, 3)) for o in outputs) / 2)
+    assert norm.momentum == 0.1
+    assert all(module.training for module in network.modules())
+
+
+def test_the_last_epoch_leaves_the_network_as_it_was_evaluated(task, network):
+    method = VistaEma(task, network, VistaEma.Config())
+    for epoch in range(1, EPOCHS):
+        end(method, network, epoch)
+    change(network, 1)
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    end(method, network, EPOCHS)
+    assert all(torch.equal(before[name], tensor) for name, tensor in network.state_dict().items())
+
+
+def test_neutral_never_touches_the_network(task, network):
+    method = VistaEma(task, network, VistaEma.Config(**NEUTRAL))
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    for epoch in range(1, EPOCHS + 1):
+        end(method, network, epoch)
+    assert all(torch.equal(before[name], tensor) for name, tensor in network.state_dict().items())
+
+
+def test_no_anchor_no_change(task, network):
+    method = VistaEma(task, network, VistaEma.Config(tau=0.5))
+    before = flat_parameters(network)
+    for epoch in (1, 2):
+        assert end(method, network, epoch)["anchors"] == 0
+    assert torch.equal(flat_parameters(network), before)
+
+
+def test_the_loss_is_plain_cross_entropy(task, Linear5, FakeBatch):
+    network, x = Linear5(), torch.randn(3, 3, generator=torch.Generator().manual_seed(0))
+    loss = VistaEma(task, network, VistaEma.Config()).loss(network, FakeBatch(x, [0, 1, 2]))
+    torch.testing.assert_close(loss, F.cross_entropy(network(x), torch.arange(3)))
+
+
+def test_state_survives(task, network):
+    method = VistaEma(task, network, VistaEma.Config(tau=0.0))
+    end(method, network, 1)
+    change(network, 1)
+    end(method, network, 2)
+    other = build("tiny-staged", num_classes=5, in_channels=1, image_size=8)
+    other.load_state_dict(network.state_dict())
+    loaded = VistaEma(task, other, VistaEma.Config(tau=0.0))
+    loaded.load_state_dict(method.state_dict())
+    for one, its in ((method, network), (loaded, other)):
+        change(its, 2)
+        end(one, its, 3)
+    assert torch.equal(flat_parameters(network), flat_parameters(other))
+    assert set(loaded.get_extra_state()["checkpoints"]) == {"3"}
+
+
+def test_it_says_that_it_is_a_reconstruction():
+    assert VistaEma.reconstruction
+
+
+@pytest.mark.parametrize("option", ["tau=1.0", "cap=1.5", "k=0.0"])
+def test_bad_options(option):
+    with pytest.raises(ValueError, match=option.replace("=", " is ")):
+        choose(f"vista-ema:{option}")
