@@ -45,7 +45,7 @@ class Vista:
     ``"eval"`` what :meth:`record` or :meth:`end_epoch` are given. ``order``, ``weights`` and ``smoothing`` are the
     paper's ablations, ``schedule`` with ``k`` or ``value`` its choices of beta; ``start="uniform"`` gives a fixed
     beta a uniform teacher in epoch 1. ``checks=False`` is for a loop that vouches for its batches: indices in range,
-    no sample twice in a batch, non-finite losses noticed by itself. ``device`` is that of the first logits unless given.
+    no sample twice in a batch, non-finite losses noticed by itself. ``device``: that of the first logits if not given.
     """
 
     def __init__(

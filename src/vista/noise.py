@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save as to_bytes
+
+from vista import artefact
 
 FORMAT = "vista.noise"
 VERSION = "1"
@@ -161,23 +161,21 @@ class NoisyLabels:
 
     def save(self, path: str | Path) -> None:
         """Write a safetensors file; it appears under its name only when complete."""
-        about = {"format": FORMAT, "version": VERSION, "spec": self.spec, "seed": str(self.seed), "hash": self.hash}
+        content = artefact.to_bytes(
+            {"given": self.given, "true": self.true}, FORMAT, VERSION, spec=self.spec, seed=self.seed, hash=self.hash
+        )
         part = Path(f"{path}.tmp")
-        part.write_bytes(to_bytes({"given": self.given, "true": self.true}, metadata=about))
+        part.write_bytes(content)
         part.replace(path)
 
     @classmethod
     def load(cls, path: str | Path) -> "NoisyLabels":
         """Read what `save` wrote; a damaged file or another format is refused by name."""
+        arrays, about = artefact.read(path, FORMAT, VERSION)
         try:
-            with safe_open(path, framework="numpy") as file:
-                about = file.metadata() or {}
-                if (about.get("format"), about.get("version")) != (FORMAT, VERSION):
-                    kind, version = about.get("format"), about.get("version")
-                    raise ValueError(f"{path} is {kind} version {version}, expected {FORMAT} version {VERSION}")
-                labels = cls(file.get_tensor("given"), file.get_tensor("true"), about["spec"], int(about["seed"]))
-        except (SafetensorError, KeyError) as error:
-            raise ValueError(f"{path} is no readable {FORMAT} file: {error}") from error
+            labels = cls(arrays["given"], arrays["true"], about["spec"], int(about["seed"]))
+        except KeyError as error:
+            raise ValueError(f"{path} is no readable {FORMAT} file: {error} is missing") from error
         if labels.hash != about.get("hash"):
             raise ValueError(f"{path} is damaged: its labels hash to {labels.hash}, it says {about.get('hash')}")
         return labels

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save as to_bytes
+
+from vista import artefact
 
 FORMAT = "vista.split"
 VERSION = "1"
@@ -31,23 +31,19 @@ class Split:
 
     def save(self, path: str | Path) -> None:
         """Write a safetensors file; it appears under its name only when complete."""
-        about = {"format": FORMAT, "version": VERSION, "hash": self.hash}
+        content = artefact.to_bytes({"train": self.train, "val": self.val}, FORMAT, VERSION, hash=self.hash)
         part = Path(f"{path}.tmp")
-        part.write_bytes(to_bytes({"train": self.train, "val": self.val}, metadata=about))
+        part.write_bytes(content)
         part.replace(path)
 
     @classmethod
     def load(cls, path: str | Path) -> "Split":
         """Read what `save` wrote; a damaged file or another format is refused by name."""
+        arrays, about = artefact.read(path, FORMAT, VERSION)
         try:
-            with safe_open(path, framework="numpy") as file:
-                about = file.metadata() or {}
-                if (about.get("format"), about.get("version")) != (FORMAT, VERSION):
-                    kind, version = about.get("format"), about.get("version")
-                    raise ValueError(f"{path} is {kind} version {version}, expected {FORMAT} version {VERSION}")
-                split = cls(file.get_tensor("train"), file.get_tensor("val"))
-        except (SafetensorError, KeyError) as error:
-            raise ValueError(f"{path} is no readable {FORMAT} file: {error}") from error
+            split = cls(arrays["train"], arrays["val"])
+        except KeyError as error:
+            raise ValueError(f"{path} is no readable {FORMAT} file: {error} is missing") from error
         if split.hash != about.get("hash"):
             raise ValueError(f"{path} is damaged: its positions hash to {split.hash}, it says {about.get('hash')}")
         return split

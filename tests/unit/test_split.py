@@ -2,9 +2,8 @@ import re
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
-from vista import noise
+from vista import artefact, noise
 from vista.split import Split, stratified
 
 LABELS = np.repeat([0, 1, 2], [50, 30, 20])
@@ -127,6 +126,6 @@ def test_a_damaged_or_foreign_artefact_is_refused(tmp_path):
     noise.make("none", LABELS, 3, 0).save(path)
     with pytest.raises(ValueError, match=r"is vista\.noise version 1, expected vista\.split version 1"):
         Split.load(path)
-    save_file({"train": LABELS}, path, metadata={"format": "vista.split", "version": "1"})
+    path.write_bytes(artefact.to_bytes({"train": LABELS}, "vista.split", "1"))
     with pytest.raises(ValueError, match=r"no readable vista\.split file"):
         Split.load(path)

@@ -81,6 +81,7 @@ class VistaMethod(Method):
             epochs=task.epochs,
             val_labels=task.val_labels,
             device=task.device,
+            checks=False,  # the engine's batches hold each sample once, and it looks at every loss itself
             **options,
         )
 

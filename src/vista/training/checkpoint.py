@@ -14,6 +14,7 @@ import shutil
 import threading
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,17 @@ def join(skeleton: Any, tensors: dict[str, Tensor], blobs: dict[str, dict[str, T
     return {key: join(value, tensors, blobs) for key, value in skeleton.items()}
 
 
+@dataclass(frozen=True)
+class Copied:
+    """A state as it was at one step, still where it was made; ``ready`` says when the copies are complete."""
+
+    skeleton: Any
+    tensors: dict[str, Tensor]
+    fresh: dict[str, dict[str, Tensor]]  # immutable groups that are not on disk yet
+    needed: list[str]  # paths of all immutable groups
+    ready: torch.cuda.Event | None
+
+
 class Checkpoints:
     """The checkpoints of one run folder; of a training on several processes each has its own files in them."""
 
@@ -97,14 +109,19 @@ class Checkpoints:
     # ------------------------------------------------------------ writing
 
     def save(self, name: str, state: Any, *, wait: bool = False) -> None:
-        """Copy ``state`` now, write it in the background; what failed last time is raised here."""
+        """Copy ``state`` now, where it lies; bring it over and write it in the background.
+
+        What failed last time is raised here.
+        """
         self.wait()
         skeleton, tensors, blobs = split(state)
-        tensors = _on_host(tensors)
-        fresh = {path: _on_host(group) for path, group in blobs.items() if path not in self._blob_files}
-        self._writer = threading.Thread(
-            target=self._write, args=(name, skeleton, tensors, fresh, list(blobs)), daemon=True
-        )
+        tensors = {path: tensor.clone() for path, tensor in tensors.items()}
+        fresh = {path: group for path, group in blobs.items() if path not in self._blob_files}
+        ready = torch.cuda.Event() if any(t.is_cuda for t in tensors.values()) else None
+        if ready is not None:
+            ready.record()
+        copied = Copied(skeleton, tensors, fresh, list(blobs), ready)
+        self._writer = threading.Thread(target=self._write, args=(name, copied), daemon=True)
         self._writer.start()
         if wait:
             self.wait()
@@ -118,21 +135,17 @@ class Checkpoints:
             failure, self._failure = self._failure, None
             raise failure
 
-    def _write(
-        self,
-        name: str,
-        skeleton: Any,
-        tensors: dict[str, Tensor],
-        fresh: dict[str, dict[str, Tensor]],
-        needed: list[str],
-    ) -> None:
+    def _write(self, name: str, copied: Copied) -> None:
         try:
-            for path, group in fresh.items():
+            if copied.ready is not None:
+                copied.ready.synchronize()
+            for path, group in copied.fresh.items():
                 self._blob_files[path] = self._write_blob(group)
-            self._blob_files = {path: self._blob_files[path] for path in needed}
+            self._blob_files = {path: self._blob_files[path] for path in copied.needed}
             files = {path: file for path, (file, _) in self._blob_files.items()}
-            saved = {"format": FORMAT, "state": skeleton, "blobs": files}
-            content: dict[str, bytes] = {STATE: json.dumps(saved).encode(), TENSORS: tensors_to_bytes(tensors)}
+            saved = {"format": FORMAT, "state": copied.skeleton, "blobs": files}
+            tensors = tensors_to_bytes(_on_host(copied.tensors))
+            content: dict[str, bytes] = {STATE: json.dumps(saved).encode(), TENSORS: tensors}
             temporary = self.run / FOLDER / f".{name}{self.suffix}.tmp"
             shutil.rmtree(temporary, ignore_errors=True)
             temporary.mkdir(parents=True)
@@ -149,7 +162,7 @@ class Checkpoints:
             self._failure = error
 
     def _write_blob(self, group: dict[str, Tensor]) -> tuple[str, str]:
-        data = tensors_to_bytes({name or "values": tensor for name, tensor in group.items()})
+        data = tensors_to_bytes(_on_host({name or "values": tensor for name, tensor in group.items()}))
         digest = hashlib.sha256(data).hexdigest()
         path = self.run / BLOBS / f"{digest[:32]}.safetensors"
         path.parent.mkdir(exist_ok=True)
@@ -241,8 +254,4 @@ class Checkpoints:
 
 
 def _on_host(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Copies that the training can no longer change."""
-    copies = {name: tensor.to("cpu", copy=True, non_blocking=tensor.is_cuda) for name, tensor in tensors.items()}
-    if any(tensor.is_cuda for tensor in tensors.values()):
-        torch.cuda.current_stream().synchronize()
-    return {name: tensor.contiguous() for name, tensor in copies.items()}
+    return {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}

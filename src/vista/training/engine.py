@@ -7,7 +7,8 @@ else the same function runs as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -18,7 +19,6 @@ from vista.data.loader import Loader
 from vista.methods import Method
 
 WARM_UP_STEPS = 3
-UNSET = -1
 
 
 class Engine:
@@ -39,8 +39,7 @@ class Engine:
         self.network, self.method, self.loader, self.optimizer = network, method, loader, optimizer
         self.device, self.precision = device, precision
         self.counter = torch.zeros(1, dtype=torch.long, device=device)
-        self.loss_sum = torch.zeros(1, dtype=torch.float64, device=device)
-        self.bad_step = torch.full((1,), UNSET, dtype=torch.long, device=device)
+        self.losses = torch.zeros(loader.steps, dtype=torch.float32, device=device)  # of this process, step by step
         self.rates = torch.zeros(loader.steps, dtype=torch.float32, device=device)
         self.host_rates: list[float] = []
         self.steps_done = 0
@@ -57,8 +56,7 @@ class Engine:
         self.host_rates, self.steps_done = rates, steps_done
         self.rates.copy_(torch.tensor(rates))
         self.counter.fill_(steps_done)
-        if steps_done == 0:
-            self.loss_sum.zero_()
+        self.losses[steps_done:] = 0
 
     def advance(self, steps: int) -> None:
         """Do, or on CUDA enqueue, so many steps."""
@@ -70,22 +68,22 @@ class Engine:
                 self._set_rate(self.host_rates[self.steps_done])
                 self._step(size, self.network)
             self.steps_done += 1
+        if self.captures:
+            self._count_batches(steps)
 
     def mean_loss(self) -> float:
         """Mean training loss of the epoch so far, over all processes."""
-        total = self.loss_sum.cpu()
+        sizes = torch.tensor([self.loader.size(step) for step in range(self.loader.steps)], dtype=torch.float64)
+        total = (self.losses.cpu().double() * sizes).sum()
         if exchange.active():
             total = exchange.total(total)
-        seen = min(self.steps_done * self.loader.batch_size, len(self.loader.inputs))
-        return float(total) / max(seen, 1)
+        return float(total / sizes.sum())
 
     def check(self) -> None:
         """Raise if a loss was not finite. The host waits here, so it is called now and then."""
-        step = int(self.bad_step)
-        if step != UNSET:
-            start = step * self.loader.batch_size
-            samples = self.loader.order[start : start + self.loader.size(step)].tolist()
-            raise NotFinite(step + 1, samples)
+        bad = ~torch.isfinite(self.losses.cpu())
+        if bool(bad.any()):
+            raise NotFinite(int(bad.nonzero()[0]))
         self.method.check()
 
     # ------------------------------------------------------------ one step
@@ -93,28 +91,20 @@ class Engine:
     def _step(self, size: int, network: nn.Module) -> None:
         batch = self.loader.batch(self.counter, size)
         self.optimizer.zero_grad(set_to_none=True)
-        share = 1.0
-        if len(batch.index):
+        if len(batch.index):  # of a short batch a process may have no share
             with self.autocast():
                 loss = self.method.loss(network, batch)
-            share = len(batch.index) / size
-            (loss * share).backward()
-            self._note(loss.detach(), len(batch.index))
+            if self.loader.world_size > 1:
+                loss = loss * (len(batch.index) / size)
+            loss.backward()
+            self.losses.index_copy_(0, self.counter, loss.detach().float().view(1))
+            if self.device.type != "cuda" and not bool(torch.isfinite(loss)):
+                raise NotFinite(self.steps_done)
         if exchange.world_size() > 1:
             exchange.sum_gradients(self._parameters())
         self.optimizer.step()
         self.method.after_step(self.network)
         self.counter += 1
-
-    def _note(self, loss: Tensor, samples: int) -> None:
-        self.loss_sum += loss * samples
-        if self.device.type != "cuda":
-            if not bool(torch.isfinite(loss)):
-                self.bad_step.copy_(self.counter)
-                self.check()
-            return
-        bad = torch.where((self.bad_step == UNSET) & ~torch.isfinite(loss), self.counter, self.bad_step)
-        self.bad_step.copy_(bad)
 
     def _parameters(self) -> list[nn.Parameter]:
         return [p for group in self.optimizer.param_groups for p in group["params"]]
@@ -139,6 +129,12 @@ class Engine:
         if not self.captures or self._graphs:
             return
         before = keep()
+        with self._without_batch_counters():
+            self._record_graphs()
+        self.optimizer.zero_grad(set_to_none=True)
+        restore(before)
+
+    def _record_graphs(self) -> None:
         sizes = {self.loader.size(0): self._compiled}
         if self.loader.short and self.loader.full_steps:
             sizes[self.loader.short] = self.network  # one step an epoch: not worth a compilation
@@ -153,23 +149,49 @@ class Engine:
             with torch.cuda.graph(graph, stream=self.stream):
                 self._captured_step(size, network)
             self._graphs[size] = graph
-        self.optimizer.zero_grad(set_to_none=True)
-        restore(before)
 
     def _captured_step(self, size: int, network: nn.Module) -> None:
         for group in self.optimizer.param_groups:
             group["lr"].copy_(self.rates.index_select(0, self.counter).view(()))
         self._step(size, network)
 
+    def _counters(self) -> list[tuple[nn.Module, Tensor]]:
+        """BatchNorm's counters of batches, which nothing reads but which a state dict holds."""
+        modules = [*self.network.modules(), *self.method.modules()]
+        counts = [
+            (m, m._buffers.get("num_batches_tracked")) for m in modules if isinstance(m, nn.modules.batchnorm._NormBase)
+        ]
+        return [(module, count) for module, count in counts if count is not None]
+
+    @contextmanager
+    def _without_batch_counters(self) -> Iterator[None]:
+        """Leave the counters out of the graph: each would be a kernel of its own, twenty a step in a ResNet-18."""
+        counters = self._counters()
+        for module, _ in counters:
+            module._buffers["num_batches_tracked"] = None
+        try:
+            yield
+        finally:
+            for module, count in counters:
+                module._buffers["num_batches_tracked"] = count
+
+    def _count_batches(self, steps: int) -> None:
+        counts = [count for _, count in self._counters()]
+        if counts:
+            torch._foreach_add_(counts, steps)
+
 
 class NotFinite(FloatingPointError):
-    """The loss became NaN or infinite; the message gains the epoch where it is known."""
+    """The loss became NaN or infinite. The loop, which knows them, adds the epoch and the samples."""
 
-    def __init__(self, step: int, samples: list[int], epoch: int | None = None) -> None:
-        self.step, self.samples = step, samples
-        where = f"epoch {epoch}, step {step}" if epoch else f"step {step}"
-        shown = ", ".join(map(str, samples[:8])) + (" ..." if len(samples) > 8 else "")
-        super().__init__(f"the loss is not finite in {where}, on the training samples {shown}")
+    def __init__(self, step: int, epoch: int | None = None, samples: Sequence[int] = ()) -> None:
+        """``step`` counts from 0; ``samples`` are positions in the original data."""
+        self.step = step
+        shown = ", ".join(map(str, samples[:8])) + (f" and {len(samples) - 8} more" if len(samples) > 8 else "")
+        super().__init__(
+            f"the loss is not finite in epoch {epoch}, step {step + 1}, on the training samples {shown}: "
+            "a smaller --lr may help; the last good checkpoint stays"
+        )
 
 
 def make_optimizer(

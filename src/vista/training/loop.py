@@ -261,7 +261,7 @@ def _faults_named(training: Training) -> Iterator[None]:
         step = error.step if isinstance(error, NotFinite) else training.engine.steps_done
         batch = training.loader.order[step * training.loader.batch_size :][: training.loader.size(step)]
         original = training.samples.split.train[batch.cpu().numpy()].tolist()
-        raise NotFinite(step, original, training.epoch) from error
+        raise NotFinite(step, training.epoch, original) from error
 
 
 # ---------------------------------------------------------------- the card

@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
+from vista import artefact
 from vista.training import durable
 
 EPOCHS, TIMINGS, COVERAGE = "epochs.jsonl", "timings.jsonl", "coverage.safetensors"
@@ -60,8 +59,7 @@ class Record:
     def write(self, folder: Path) -> None:
         """Write all three files, each whole or not at all."""
         arrays = {name: self.packed(name) for name in self.sizes}
-        header = {"format": FORMAT, "version": VERSION, "sizes": json.dumps(self.sizes, sort_keys=True)}
-        durable.write(folder / COVERAGE, save(arrays, metadata=header))
+        durable.write(folder / COVERAGE, artefact.to_bytes(arrays, FORMAT, VERSION, sizes=self.sizes))
         durable.write(folder / EPOCHS, _lines(self.lines))
         durable.write(folder / TIMINGS, _lines(self.timings))
 
@@ -71,16 +69,8 @@ class Record:
         path = folder / COVERAGE
         if not path.exists():
             raise FileNotFoundError(f"{folder} is no record of a run: it has no {COVERAGE}")
-        try:
-            with safe_open(path, framework="np") as file:
-                header = file.metadata() or {}
-                if (header.get("format"), header.get("version")) != (FORMAT, VERSION):
-                    raise ValueError(f"{path} has format {header.get('format')} version {header.get('version')}, "
-                                     f"but this version reads {FORMAT} version {VERSION}")  # fmt: skip
-                sizes = json.loads(header["sizes"])
-                packed = {name: file.get_tensor(name) for name in sizes}
-        except SafetensorError as error:
-            raise ValueError(f"{path} is damaged or cut short: {error}") from error
+        packed, about = artefact.read(path, FORMAT, VERSION)
+        sizes = about["sizes"]
         lines = _read_lines(folder / EPOCHS)
         for place, line in enumerate(lines, 1):
             if line.get("epoch") != place:

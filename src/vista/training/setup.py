@@ -99,7 +99,7 @@ class Training:
             "identity": self.config.identity(),
             "epoch": self.epoch,
             "steps_done": self.engine.steps_done,
-            "loss_sum": self.engine.loss_sum,
+            "losses": self.engine.losses,
             "network": self.network.state_dict(),
             "momentum": [s["momentum_buffer"] for s in self.optimizer.state.values()],
             "method": self.method.state_dict(),
@@ -126,7 +126,7 @@ class Training:
         self.best_weights = {k: v.to(self.device) for group in state["best"].values() for k, v in group.items()}
         self.record = Record.from_state(state["record"])
         self.begin_epoch(state["steps_done"])
-        self.engine.loss_sum.copy_(state["loss_sum"])
+        self.engine.losses.copy_(state["losses"])
 
     def in_memory_copy(self) -> dict[str, Any]:
         """What the warm-up of a captured step may change."""
