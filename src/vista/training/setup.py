@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shutil
 import subprocess
@@ -324,7 +325,9 @@ def environment(device: torch.device) -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """The source's commit, where vista runs from a checkout."""
+    """The source's commit, where vista runs from a checkout or VISTA_COMMIT names it (a copy without its history)."""
+    if named := os.environ.get("VISTA_COMMIT"):
+        return named
     place = Path(vista.__file__).parent
     try:
         out = subprocess.run(

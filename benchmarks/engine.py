@@ -1,0 +1,129 @@
+"""How fast a training goes: `python benchmarks/engine.py --root DATA --out results/engine.json`, on a card or a CPU.
+
+Prints a table and writes a record with machine, versions and commit. Times are medians after a warm-up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vista.training import setup
+from vista.training.config import TrainConfig, preset
+from vista.training.drive import Job, deterministic, drive
+from vista.training.run_folder import RunFolder
+
+
+def prepared(config: TrainConfig, folder: Path) -> setup.Training:
+    training = setup.prepare(config.resolved(), RunFolder(folder), {})
+    with training.on_stream():
+        training.begin_epoch()
+        training.engine.capture(training.in_memory_copy, training.load)
+    return training
+
+
+def steps_per_second(trainings: list[setup.Training], steps: int, repeats: int = 3) -> float:
+    """Steps of all trainings together, side by side."""
+    rates = []
+    for _ in range(repeats):
+        for training in trainings:
+            with training.on_stream():
+                training.begin_epoch()
+        wait()
+        began = time.perf_counter()
+        for _ in range(steps // 10):
+            for training in trainings:
+                with training.on_stream():
+                    training.engine.advance(10)
+        wait()
+        rates.append(len(trainings) * (steps // 10 * 10) / (time.perf_counter() - began))
+    return statistics.median(rates)
+
+
+def wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def epoch_seconds(config: TrainConfig, folder: Path) -> float:
+    """Median time of an epoch with validation, test and the record, the first one left out."""
+    shutil.rmtree(folder, ignore_errors=True)
+    job = Job(config, folder)
+    drive([job], lambda _job, _event: None)
+    if job.error:
+        raise job.error
+    timings = RunFolder(folder).record().timings[1:]
+    return statistics.median(t["train_seconds"] + t["evaluate_seconds"] for t in timings)
+
+
+def measure(config: TrainConfig, folder: Path, steps: int, epochs: int, at_once: int) -> dict[str, Any]:
+    ce, vista = replace(config, method="ce", options={}), replace(config, method="vista", options={})
+    result: dict[str, Any] = {}
+    first = prepared(ce, folder / "ce")
+    result["ce_images_per_second"] = steps_per_second([first], steps) * config.batch_size
+    second = prepared(vista, folder / "vista")
+    result["vista_images_per_second"] = steps_per_second([second], steps) * config.batch_size
+    if at_once > 1:
+        more = [prepared(replace(vista, seed=s), folder / f"vista{s}") for s in range(1, at_once - 1)]
+        together = steps_per_second([first, second, *more], steps // 2)
+        result[f"{at_once}_runs_images_per_second"] = together * config.batch_size
+        del more
+    del first, second
+    never = replace(config, epochs=epochs, checkpoint_seconds=1e9)
+    pairs = []
+    for repeat in range(2):  # alternating, because the machine's pace drifts
+        times = {
+            m: epoch_seconds(replace(never, method=m, options={}), folder / f"{m}{repeat}e") for m in ("ce", "vista")
+        }
+        pairs.append(times)
+    result["ce_epoch_seconds"] = statistics.median(p["ce"] for p in pairs)
+    result["vista_epoch_seconds"] = statistics.median(p["vista"] for p in pairs)
+    result["vista_over_ce"] = statistics.median(p["vista"] / p["ce"] for p in pairs)
+    every = replace(never, method="vista", options={}, checkpoint_seconds=result["vista_epoch_seconds"])
+    result["checkpoint_every_epoch_over_none"] = epoch_seconds(every, folder / "saved") / result["vista_epoch_seconds"]
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", help="folder that holds CIFAR-100")
+    parser.add_argument("--data", default="cifar100")
+    parser.add_argument("--network", default="resnet18")
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--at-once", type=int, default=5)
+    parser.add_argument("--out", type=Path, help="where to write the record")
+    options = parser.parse_args()
+    settings = {**preset("noisy"), "epochs": 200}
+    config = TrainConfig(
+        data=options.data, root=options.root, noise="symmetric:0.4", network=options.network, **settings
+    ).resolved()
+    with tempfile.TemporaryDirectory() as folder, deterministic(False):
+        result = measure(config, Path(folder), options.steps, options.epochs, options.at_once)
+    record = {
+        "what": "engine",
+        "network": options.network,
+        "data": options.data,
+        "batch_size": config.batch_size,
+        "precision": config.precision,
+        "environment": setup.environment(torch.device(config.device)),
+        "result": result,
+    }
+    for name, value in result.items():
+        print(f"{name:40} {value:12,.3f}")
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    main()
