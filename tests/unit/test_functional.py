@@ -1,0 +1,73 @@
+"""Every pure function under one roof: what comes in decides what goes out."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+import torch
+
+from vista import functional
+
+CORRECT = np.array([[1, 1, 0, 0], [0, 1, 1, 1], [0, 1, 1, 0]], np.bool_)
+
+
+@pytest.mark.parametrize("name", functional.__all__)
+def test_every_name_is_there_and_described(name: str) -> None:
+    assert inspect.getdoc(getattr(functional, name))
+
+
+@pytest.mark.parametrize(
+    ("function", "expected", "dtype"),
+    [
+        (functional.marginal_coverage, [1, 3, 0], np.int64),
+        (lambda c: functional.marginal_coverage(c, 0.25), [0, 3, 0], np.int64),
+        (lambda c: functional.marginal_coverage(c, order="newest"), [1, 1, 2], np.int64),
+        (functional.lifespans, [3, 2, 0], np.int64),
+        (lambda c: functional.lifespans(c, tau=0.25), [1, 2, 0], np.int64),
+        (functional.deviation_gap, [0.25, 0.25, 0.0], np.float64),
+    ],
+)
+def test_arrays_give_arrays_and_tensors_give_tensors(function, expected, dtype) -> None:
+    array = function(CORRECT)
+    assert isinstance(array, np.ndarray)
+    assert array.dtype == dtype
+    assert array.tolist() == expected
+    tensor = function(torch.from_numpy(CORRECT))
+    assert isinstance(tensor, torch.Tensor)
+    assert torch.equal(tensor, torch.from_numpy(array))
+    assert function(CORRECT.astype(np.float32)).tolist() == expected, "zeros and ones of any type are bools"
+
+
+def test_light_coverage_counts_epochs_from_1() -> None:
+    expected = [{1: 2}, {1: 1, 2: 3}, {1: 1, 2: 3}]
+    assert functional.light_coverage(CORRECT, 0.0) == expected
+    assert functional.light_coverage(torch.from_numpy(CORRECT), 0.0) == expected
+    assert functional.light_coverage(CORRECT, tau=0.25) == [{1: 2}, {2: 3}, {2: 3}]
+
+
+@pytest.mark.parametrize(
+    ("correct", "message"),
+    [
+        (np.ones(3, np.bool_), r"correct has shape \(3,\), but a matrix of states x samples"),
+        (np.ones((0, 3), np.bool_), r"correct has shape \(0, 3\)"),
+        (np.ones((3, 0), np.bool_), r"correct has shape \(3, 0\)"),
+        (np.full((1, 2), 0.5), r"correct has type float64 and other values than 0 and 1"),
+    ],
+)
+def test_what_is_no_history_is_refused(correct, message: str) -> None:
+    for function in (functional.marginal_coverage, functional.lifespans, functional.deviation_gap):
+        with pytest.raises(ValueError, match="^" + message):
+            function(correct)
+
+
+def test_metrics_take_arrays_and_tensors_alike() -> None:
+    probs = np.array([[0.9, 0.1], [0.4, 0.6], [0.3, 0.7], [0.8, 0.2]])
+    labels = np.array([0, 1, 0, 0])
+    for metric in (functional.aurc, functional.ece):
+        value = metric(probs, labels)
+        assert isinstance(value, float)
+        assert metric(torch.from_numpy(probs), torch.from_numpy(labels)) == value
+    # by confidence 0.9, 0.8, 0.7, 0.6 the third is wrong: (0 + 0 + 1/3 + 1/4) / 4
+    assert functional.aurc(probs, labels) == pytest.approx((1 / 3 + 1 / 4) / 4)
