@@ -1,0 +1,85 @@
+"""The command ``vista``. A command is a file here with a line ``HELP = "..."`` and ``run(argv) -> exit code``.
+
+Files are found by name and imported only when their command is called; for ``vista --help`` their line of help is read
+from the source, so nothing heavy is loaded.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+GROUPS = {
+    "Train": ("train", "compare", "resume"),
+    "Use a trained network": ("evaluate", "predict", "export"),
+    "Look at what happened": ("runs", "report", "labels", "reproduce"),
+    "What there is": ("methods", "data"),
+}
+USAGE = "usage: vista COMMAND [options]"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code: 0, 1 (a run failed), 2 (bad input), 128 + signal (stopped)."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_help())
+        return 0
+    if words[0] == "--version":
+        from vista import __version__
+
+        print(f"vista {__version__}")
+        return 0
+    name, *rest = words
+    known = _commands()
+    if name not in known:
+        nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
+        kind = "option" if name.startswith("-") else "command"
+        print(f"vista: error: {kind} {name!r} is unknown; did you mean `vista {nearest}`?", file=sys.stderr)
+        print("`vista --help` lists all commands.", file=sys.stderr)
+        return 2
+    from vista.cli.failures import reported
+
+    return reported(lambda: int(importlib.import_module(f"vista.cli.{name}").run(rest)))
+
+
+def _commands() -> dict[str, str]:
+    """Every command and its line of help."""
+    found = {}
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        line = _help_line(path)
+        if line is not None:
+            found[path.stem] = line
+    return found
+
+
+def _help_line(path: Path) -> str | None:
+    """The text that the file assigns to ``HELP``, without running the file; None if it is no command."""
+    for statement in ast.parse(path.read_text(encoding="utf-8")).body:
+        targets = statement.targets if isinstance(statement, ast.Assign) else getattr(statement, "target", None)
+        first = targets[0] if isinstance(targets, list) else targets
+        value = getattr(statement, "value", None)
+        if isinstance(first, ast.Name) and first.id == "HELP" and isinstance(value, ast.Constant):
+            return str(value.value)
+    return None
+
+
+def _help() -> str:
+    known = _commands()
+    width = max(map(len, known))
+    grouped = {name for names in GROUPS.values() for name in names}
+    sections = {**GROUPS, "More": tuple(name for name in known if name not in grouped)}
+    lines = [USAGE, "", "Train classifiers on labels that cannot be fully trusted."]
+    for title, names in sections.items():
+        shown = [name for name in names if name in known]
+        if shown:
+            lines += ["", f"{title}:", *(f"  {name:<{width}}  {known[name]}" for name in shown)]
+    lines += [
+        "",
+        "`vista COMMAND --help` explains a command, `vista --version` tells the version.",
+        "To begin: vista compare --data digits --noise symmetric:0.4 --methods ce,vista --seeds 3",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,96 @@
+"""Runs as the command line makes them: over all processes of ``torchrun``, shown, and followed by TensorBoard."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from contextlib import ExitStack
+from typing import Any
+
+from rich.table import Table
+
+from vista import exchange
+from vista.cli import terminal
+from vista.cli.arguments import Output
+from vista.cli.scalars import Scalars
+from vista.training import distributed, run_folder
+from vista.training.comparison import seconds
+from vista.training.config import TrainConfig
+from vista.training.drive import Job, drive
+from vista.training.loop import Event
+from vista.training.run_folder import RunFolder
+
+REPORTED = {"top1": "accuracy %", "top5": "top-5 %", "nll": "NLL", "ece": "ECE %", "aurc": "AURC %"}
+
+
+def execute(jobs: list[Job], output: Output, at_once: int | None = None) -> None:
+    """Make the runs; each job then holds its metrics or its error. A signal is raised as ``Interrupted``."""
+    first = distributed.is_first_process()
+    for job in jobs:
+        job.config = dataclasses.replace(job.config, device=distributed.own_device(job.config.device))
+    with ExitStack() as stack:
+        scalars = stack.enter_context(Scalars()) if output.tensorboard and first else None
+        stack.enter_context(distributed.process_group(jobs[0].config.resolved().device))
+        if output.fresh:
+            _delete_old(jobs)
+        shown = terminal.display(jobs, quiet=output.quiet or not first, json=output.json)
+        stack.enter_context(shown)
+
+        def show(job: Job, event: Event) -> None:
+            if scalars is not None:
+                scalars(job, event)
+            shown(job, event)
+
+        drive(jobs, show, 1 if exchange.active() else at_once)
+
+
+def _delete_old(jobs: list[Job]) -> None:
+    """The first process deletes, the others wait for it."""
+    if exchange.rank() == 0:
+        for job in jobs:
+            if (job.out / run_folder.CONFIG).exists():
+                delete_run(RunFolder(job.out))
+    exchange.first_ranks_word(0)
+
+
+def delete_run(folder: RunFolder) -> None:
+    """Delete a run that nobody trains in; a folder with another program's ``config.json`` is refused."""
+    try:
+        folder.config()
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"{folder.path} is no run, and is left as it is: {error}") from error
+    with folder.locked():
+        folder.delete()
+
+
+def print_result(folder: RunFolder, config: TrainConfig, metrics: dict[str, Any], as_json: bool) -> None:
+    """What a run came to."""
+    if not distributed.is_first_process():
+        return
+    taken = seconds(folder)
+    if as_json:
+        print(json.dumps({"run": str(folder.path), "config": config.to_json(), "metrics": metrics, "seconds": taken}))
+        return
+    out = terminal.console()
+    out.print(report_table(f"{config.method} on {config.data}, noise {config.noise}, seed {config.seed}", metrics))
+    gap = f"mean deviation gap {100 * metrics['deviation_gap']['val_given']:.2f} % of the validation samples"
+    anchors = f", at most {metrics['anchors_max']} anchors" if metrics["anchors_max"] is not None else ""
+    out.print(f"{gap}{anchors}, {terminal.duration(taken)} of training", soft_wrap=True)
+    out.print(f"saved in {folder.path}", soft_wrap=True, markup=False)
+
+
+def report_table(title: str, metrics: dict[str, Any]) -> Table:
+    """Metrics of the best-validation and the last weights, on validation and test."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("weights")
+    table.add_column("samples")
+    for name in REPORTED.values():
+        table.add_column(name, justify="right")
+    for which in ("best", "last"):
+        for part, what in (("val", "validation"), ("test", "test")):
+            if which not in metrics:
+                continue
+            values = metrics[which][part]
+            cells = [f"{values[k]:.4f}" if k == "nll" else f"{100 * values[k]:.2f}" for k in REPORTED]
+            table.add_row(f"{which} (epoch {metrics[which]['epoch']})" if part == "val" else "", what, *cells)
+    return table

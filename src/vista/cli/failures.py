@@ -1,0 +1,95 @@
+"""What went wrong, as a line for people and an exit code; tracebacks only with VISTA_DEBUG=1."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TextIO
+
+from vista.training import distributed
+from vista.training.loop import Interrupted
+
+BAD_INPUT = (
+    ValueError,
+    FileNotFoundError,
+    NotADirectoryError,
+    IsADirectoryError,
+    PermissionError,
+    ImportError,
+    pickle.UnpicklingError,  # the CIFAR reader meets something that is no array
+)
+FAILED = (OSError, MemoryError, RuntimeError, ArithmeticError)
+PACKAGE = Path(__file__).parents[1]
+
+
+def reported(command: Callable[[], int]) -> int:
+    """The exit code of a command; errors that a user can cause become one line on stderr."""
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        try:
+            return command()
+        except SystemExit as error:  # the option parser has said what it has to say
+            return error.code if isinstance(error.code, int) else 2 if error.code else 0
+        except Interrupted as error:
+            return stopped(error, f"Go on with: vista resume {error.folder}")
+        except KeyboardInterrupt:
+            print("\nvista: stopped at once", file=sys.stderr)
+            return 128 + signal.SIGINT
+        except BrokenPipeError:  # whoever read our output has enough, as in `vista runs | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 128 + signal.SIGPIPE
+        except (*BAD_INPUT, *FAILED) as error:
+            show(error)
+            return exit_code(error)
+
+
+def exit_code(error: BaseException) -> int:
+    return 2 if isinstance(error, BAD_INPUT) and not isinstance(error, NotImplementedError) else 1
+
+
+def sentence(error: BaseException) -> str:
+    """What the error says; its kind is named where it is none that we raise on purpose."""
+    text = str(error) or type(error).__name__
+    return text if isinstance(error, (*BAD_INPUT, *FAILED)) else f"{type(error).__name__}: {text}"
+
+
+def show(error: BaseException, where: str = "") -> None:
+    """Print it, of several processes the first alone, unless it may be the other one's own."""
+    if not distributed.is_first_process():
+        if exit_code(error) == 2:
+            return
+        where = f"process {os.environ['RANK']}: {where}"
+    if os.environ.get("VISTA_DEBUG") == "1":
+        traceback.print_exception(error)
+    print(f"vista: error: {where}{sentence(error)}", file=sys.stderr)
+
+
+def stopped(error: Interrupted, advice: str) -> int:
+    """Say how to go on after Ctrl-C or SIGTERM."""
+    if distributed.is_first_process():
+        name = "Ctrl-C" if error.signal == signal.SIGINT else signal.Signals(error.signal).name
+        print(f"vista: stopped by {name}; what was done is saved. {advice}", file=sys.stderr)
+    return 128 + error.signal
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Our own warnings as a sentence, others as Python shows them."""
+    out = file or sys.stderr
+    if Path(filename).is_relative_to(PACKAGE):
+        if distributed.is_first_process():
+            print(f"vista: note: {message}", file=out)
+    else:
+        print(warnings.formatwarning(message, category, filename, lineno, line), end="", file=out)

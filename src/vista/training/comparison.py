@@ -1,0 +1,92 @@
+"""Several methods over several seeds: which runs that means, and what they came to together."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vista.methods import Chosen, available, choose
+from vista.training import run_folder
+from vista.training.config import TrainConfig
+from vista.training.drive import Job
+from vista.training.run_folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method of a comparison, and its runs, one per seed."""
+
+    method: str  # as it was asked for, options included
+    chosen: Chosen
+    jobs: list[Job]
+
+
+def plan(
+    base: TrainConfig, methods: Sequence[str], seeds: int, out: Path, name: Callable[[Chosen], str]
+) -> list[Entry]:
+    """Every method with the seeds ``0 .. seeds - 1``, each run in ``out/<name>-seed<k>``; a method counts once."""
+    if seeds < 1:
+        raise ValueError(f"seeds is {seeds}, but at least 1 is needed (3 means the seeds 0, 1 and 2)")
+    if not methods:
+        raise ValueError("methods is empty, but at least one is needed, as in ce,vista")
+    entries: dict[str, Entry] = {}
+    for method in available() if list(methods) == ["all"] else methods:
+        chosen = choose(method)
+        config = dataclasses.replace(base, method=chosen.name, options=chosen.options)
+        jobs = [Job(dataclasses.replace(config, seed=k), out / f"{name(chosen)}-seed{k}") for k in range(seeds)]
+        entries.setdefault(name(chosen), Entry(method, chosen, jobs))
+    return list(entries.values())
+
+
+def summary(entry: Entry) -> dict[str, Any]:
+    """A method's row: accuracies and gap in percent, means over the seeds that finished, SE = sd / sqrt(n)."""
+    runs = [run_summary(job) for job in entry.jobs]
+    done = [run for run in runs if run["error"] is None]
+    anchors = [run["anchors_max"] for run in done if run["anchors_max"] is not None]
+    return {
+        "method": entry.method,
+        "seeds": len(done),
+        "best": mean_and_error([run["best"] for run in done]),
+        "last": mean_and_error([run["last"] for run in done]),
+        "deviation_gap": mean_and_error([run["deviation_gap"] for run in done])["mean"],
+        "anchors_max": max(anchors) if anchors else None,
+        "seconds": mean_and_error([run["seconds"] for run in done])["mean"],
+        "reconstruction": entry.chosen.method.reconstruction,
+        "runs": runs,
+    }
+
+
+def run_summary(job: Job) -> dict[str, Any]:
+    """What one run adds to its method's row."""
+    values: dict[str, Any] = {"seed": job.config.seed, "run": str(job.out)}
+    if job.metrics is None:
+        nothing = dict.fromkeys(("best", "last", "best_epoch", "deviation_gap", "anchors_max", "seconds"))
+        return {**values, **nothing, "error": str(job.error) if job.error is not None else "stopped"}
+    return {
+        **values,
+        "best": 100 * job.metrics["best"]["test"]["top1"],
+        "last": 100 * job.metrics["last"]["test"]["top1"],
+        "best_epoch": job.metrics["best"]["epoch"],
+        "deviation_gap": 100 * job.metrics["deviation_gap"]["val_given"],
+        "anchors_max": job.metrics["anchors_max"],
+        "seconds": seconds(RunFolder(job.out)),
+        "error": None,
+    }
+
+
+def mean_and_error(values: Sequence[float]) -> dict[str, float | None]:
+    """Mean and standard error; None where there are too few values for it."""
+    mean = statistics.fmean(values) if values else None
+    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
+    return {"mean": mean, "se": error}
+
+
+def seconds(folder: RunFolder) -> float:
+    """Time that a run took, the runs that it needed first included."""
+    own = sum(t["train_seconds"] + t["evaluate_seconds"] for t in folder.record().timings)
+    return own + sum(seconds(RunFolder(path)) for path in sorted((folder.path / run_folder.EARLIER).glob("*")))
