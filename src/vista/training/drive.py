@@ -61,6 +61,8 @@ def drive(jobs: list[Job], show: Callable[[Job, Event], None], at_once: int | No
                     job.metrics = event.metrics
                 show(job, event)
                 running.append((job, events))
+    if interrupted is None and waiting:  # the signal came when the last running job had no step left to stop at
+        interrupted = Interrupted(waiting[0].out, stop.signal)
     if interrupted is not None:
         raise interrupted
 

@@ -203,7 +203,7 @@ def _refuse_another_run(config: TrainConfig, folder: RunFolder) -> None:
             other = next(n for n in fields if getattr(there, n) != getattr(config, n))
             raise ValueError(
                 f"{folder.path} holds another run, with {other}={getattr(there, other)!r} where this one has "
-                f"{getattr(config, other)!r}: choose another --out, or delete it with `vista runs`"
+                f"{getattr(config, other)!r}: choose another --out, or replace it with --fresh"
             )
 
 

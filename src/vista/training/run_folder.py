@@ -116,7 +116,7 @@ class RunFolder:
 def find_runs(root: str | Path) -> list[RunFolder]:
     """Every run below a folder, runs that others needed first left out."""
     configs = sorted(Path(root).rglob(CONFIG))
-    return [RunFolder(c.parent) for c in configs if EARLIER not in c.parent.parts]
+    return [RunFolder(c.parent) for c in configs if EARLIER not in c.parent.relative_to(root).parts]
 
 
 def load_model(run: str | Path, which: Which = "best") -> nn.Module:

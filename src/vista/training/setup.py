@@ -240,6 +240,8 @@ def load_samples(config: TrainConfig, device: torch.device) -> Samples:
         "labels_hash": given.hash,
         "split_hash": parts.hash,
         "noise_rate": given.rate,
+        "mean": list(data.mean),
+        "std": list(data.std),
         "flip": data.flip,
         "padding": data.padding,
     }
