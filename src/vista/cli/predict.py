@@ -1,0 +1,95 @@
+"""``vista predict runs/digits-none-vista-seed0 --data npz:new.npz -o predictions.csv``."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import tyro
+from numpy.typing import NDArray
+
+from vista.cli.arguments import parse
+from vista.data import source
+from vista.training import durable
+from vista.training.evaluation import logits
+from vista.training.run_folder import RunFolder, Which
+
+HELP = "predict the classes of samples, to a CSV file"
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what spreadsheets take for a formula at the beginning of a cell
+
+
+@dataclass(frozen=True)
+class Predict:
+    run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
+    """Folder of a finished run."""
+    data: str
+    """Samples: the array x of npz:PATH, or the test part of folder:PATH, digits, cifar10 ..."""
+    out: Annotated[str, tyro.conf.arg(aliases=["-o"], metavar="FILE")] = "predictions.csv"
+    """CSV file to write: id (position among the samples), label (class name), confidence."""
+    which: Which = "best"
+    """Weights of the best-validation epoch or of the last."""
+    root: Annotated[str | None, tyro.conf.arg(metavar="DIR")] = None
+    """Folder that holds the data sets; the environment variable VISTA_DATA if not given."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1 ...; auto takes CUDA where there is one."""
+
+
+def run(argv: list[str]) -> int:
+    flags = parse(Predict, argv, "predict", "Predict the classes of samples that a run may never have seen.")
+    folder = RunFolder.open(flags.run)
+    classes = folder.data()["classes"]
+    scores = logits(folder, flags.which, samples(flags.data, flags.root), flags.device).astype(np.float64)
+    probabilities = np.exp(scores - scores.max(axis=1, keepdims=True))
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(["id", "label", "confidence"])
+    for place, row in enumerate(probabilities):
+        best = int(row.argmax())
+        table.writerow([place, cell(classes[best]), f"{row[best]:.6f}"])
+    durable.write(Path(flags.out), text.getvalue().encode())
+    print(f"{len(probabilities):,} predictions are in {flags.out}")
+    return 0
+
+
+def samples(data: str, root: str | None) -> NDArray[Any]:
+    """The samples as they are stored; an ``x`` needs no labels beside it."""
+    path = Path(data.removeprefix("npz:")).expanduser()
+    if data.startswith("npz:") and path.is_file():
+        found = _array_x(path)
+        if found is not None:
+            return found
+    return source.load(data, root).test_inputs
+
+
+def _array_x(path: Path) -> NDArray[Any] | None:
+    """The array ``x`` of a file, None if it has none."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if "x" not in file:
+                return None
+            values: NDArray[Any] = file["x"]
+    except Exception as error:  # numpy has no one error for a file that is damaged or holds more than arrays
+        raise ValueError(f"{path} is no readable .npz file of plain arrays: {error}") from error
+    if values.dtype == np.uint8 and values.ndim in (3, 4) and len(values):
+        return values if values.ndim == 4 else values[..., None]
+    if values.dtype.kind != "f" or values.ndim < 2 or not len(values):
+        raise ValueError(
+            f"{path}: x is {values.dtype} of shape {values.shape}, but it must be uint8 [N, H, W, C] or [N, H, W] "
+            "for pictures, or float [N, ...] for features"
+        )
+    with np.errstate(over="ignore"):
+        features: NDArray[Any] = values.astype(np.float32)
+    wrong = np.flatnonzero(~np.isfinite(features).reshape(len(features), -1).all(axis=1))
+    if len(wrong):
+        raise ValueError(f"{path}: x[{wrong[0]}] holds a value that is not finite in float32")
+    return features
+
+
+def cell(text: str) -> str:
+    """A class name as a spreadsheet will show it, never as a formula it would run."""
+    return f"'{text}" if text.startswith(FORMULA) else text

@@ -1,0 +1,129 @@
+"""``vista runs``, ``vista runs --json``, ``vista runs delete runs/digits-none-vista-seed0``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from vista.cli import terminal
+from vista.cli.arguments import parse
+from vista.cli.execute import delete_run
+from vista.store import readable
+from vista.training.record import COVERAGE
+from vista.training.run_folder import RunFolder, find_runs
+
+HELP = "list runs and their sizes, or delete some"
+ABOUT = "List the runs below a folder. `vista runs delete RUN...` deletes runs, after a question."
+
+
+@dataclass(frozen=True)
+class Runs:
+    folder: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DIR")] = "runs"
+    """Folder to look in."""
+    json: bool = False
+    """Print one JSON object to stdout."""
+
+
+@dataclass(frozen=True)
+class Delete:
+    runs: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="RUN...")]
+    """Folders of the runs."""
+    yes: bool = False
+    """Do not ask."""
+
+
+def run(argv: list[str]) -> int:
+    if argv[:1] == ["delete"]:
+        return _delete(parse(Delete, argv[1:], "runs delete", "Delete runs with everything they saved."))
+    return _list(parse(Runs, argv, "runs", ABOUT))
+
+
+# ---------------------------------------------------------------- list
+
+
+def _list(flags: Runs) -> int:
+    folder = Path(flags.folder)
+    if not folder.is_dir() and flags.folder != Runs.folder:
+        raise FileNotFoundError(f"{folder} is no folder")
+    rows = [row for found in find_runs(folder) if (row := describe(found)) is not None]
+    if flags.json:
+        print(json.dumps({"folder": str(folder), "runs": rows}))
+        return 0
+    if not rows:
+        print(f"no runs in {folder}; `vista train` makes one")
+        return 0
+    out = terminal.console()
+    for parent in dict.fromkeys(Path(row["run"]).parent for row in rows):
+        out.print(_table(parent, [row for row in rows if Path(row["run"]).parent == parent]))
+    total = readable(sum(row["bytes"] for row in rows))
+    count = f"{len(rows)} runs" if len(rows) > 1 else "1 run"
+    out.print(f"{count}, {total}; best and last: test accuracy in % of these weights")
+    return 0
+
+
+def _table(parent: Path, rows: list[dict[str, Any]]) -> Table:
+    table = Table(title=f"in {parent}", title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("run", overflow="fold")
+    for name in ("method", "data", "noise", "seed", "status"):
+        table.add_column(name, overflow="fold", justify="right" if name == "seed" else "left")
+    for name in ("best", "last", "size"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        accuracies = ["" if row[key] is None else f"{row[key]:.2f}" for key in ("best", "last")]
+        what = [str("" if row[key] is None else row[key]) for key in ("method", "data", "noise", "seed", "status")]
+        cells = [Path(row["run"]).name, *what, *accuracies, readable(row["bytes"])]
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def describe(folder: RunFolder) -> dict[str, Any] | None:
+    """A run as a row; None if the ``config.json`` there belongs to something else."""
+    row: dict[str, Any] = {"run": str(folder.path), "bytes": folder.size()}
+    row |= dict.fromkeys(("method", "data", "noise", "seed", "best", "last"))
+    try:
+        config = folder.config()
+    except (ValueError, TypeError, AttributeError) as error:
+        return {**row, "status": f"damaged: {error}"} if (folder.path / COVERAGE).exists() else None
+    row |= {name: getattr(config, name) for name in ("method", "data", "noise", "seed")}
+    try:
+        if folder.is_finished():
+            metrics = folder.metrics()
+            best, last = (100 * metrics[which]["test"]["top1"] for which in ("best", "last"))
+            return {**row, "status": "finished", "best": best, "last": last}
+        return {**row, "status": f"epoch {len(folder.record())} of {config.epochs}"}
+    except (ValueError, KeyError, FileNotFoundError) as error:
+        return {**row, "status": f"damaged: {error}"}
+
+
+# ---------------------------------------------------------------- delete
+
+
+def _delete(flags: Delete) -> int:
+    if not flags.runs:
+        raise ValueError("no run is named; `vista runs` lists them")
+    found = [RunFolder.open(path) for path in flags.runs]  # all must be runs before any of them goes
+    kept = 0
+    for folder in found:
+        if not flags.yes and not _agreed(f"delete {folder.path} ({readable(folder.size())})? [y/N] "):
+            print(f"{folder.path} is kept")
+            kept += 1
+            continue
+        delete_run(folder)
+        print(f"{folder.path} is deleted")
+    return 1 if kept else 0
+
+
+def _agreed(question: str) -> bool:
+    print(question, end="", flush=True)
+    answer = sys.stdin.readline()
+    if not answer.endswith("\n"):
+        print()
+    return answer.strip().lower() in ("y", "yes")

@@ -1,0 +1,65 @@
+"""The saved weights of a run at work again: on its own validation and test samples, or on new ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from vista import metrics
+from vista.data import source
+from vista.data.loader import Inputs
+from vista.training.run_folder import RunFolder, Which, load_model, on_device
+from vista.training.setup import EVALUATION_BATCH
+
+
+def evaluate(folder: RunFolder, which: Which, root: str | Path | None = None, device: str = "auto") -> dict[str, Any]:
+    """Metrics of the weights on validation samples (given labels) and test samples, as the run itself reported them."""
+    config = folder.config()
+    data = source.load(config.data, root if root is not None else config.root)
+    given, split = folder.labels(), folder.split()
+    if not np.array_equal(given.true, data.train_labels):
+        raise ValueError(f"{config.data} is not what {folder.path} was trained on: its labels differ")
+    parts = {
+        "val": (data.train_inputs[split.val], given.given[split.val]),
+        "test": (data.test_inputs, data.test_labels),
+    }
+    return {
+        part: metrics.classification_report(logits(folder, which, values, device), labels)
+        for part, (values, labels) in parts.items()
+    }
+
+
+@torch.no_grad()
+def logits(folder: RunFolder, which: Which, values: NDArray[Any], device: str = "auto") -> NDArray[Any]:
+    """Logits ``[n, K]`` of samples as they are stored: pictures uint8 ``[n, H, W, C]`` or features float32."""
+    config, data = folder.config(), folder.data()
+    place = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+    wide = config.precision == "fp64"
+    dtype = torch.float64 if wide else torch.float32
+    inputs = Inputs(values, tuple(data["mean"]), tuple(data["std"]), place, dtype)
+    expected = tuple(data["sample_shape"])
+    if inputs.sample_shape != expected or inputs.is_image != bool(data["mean"]):
+        raise ValueError(
+            f"the samples are {_kind(inputs.is_image)} of shape {_shape(inputs.sample_shape)}, but {folder.path} "
+            f"was trained on {_kind(bool(data['mean']))} of shape {_shape(expected)}"
+        )
+    network = on_device(load_model(folder.path, which), place)
+    rounded = config.precision == "bf16" and place.type == "cuda"
+    parts = []
+    for index in torch.arange(len(inputs), device=place).split(EVALUATION_BATCH):
+        with torch.autocast(place.type, torch.bfloat16, enabled=rounded):
+            part = network(inputs.clean(index))
+        parts.append((part if wide else part.float()).cpu().numpy())
+    return np.concatenate(parts)
+
+
+def _kind(is_image: bool) -> str:
+    return "pictures" if is_image else "features"
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))
