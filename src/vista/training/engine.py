@@ -47,6 +47,7 @@ class Engine:
         self.captures = self.captures and exchange.world_size() == 1
         self._compiled: Any = torch.compile(network, dynamic=False) if compile_network and self.captures else network
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self._batches_per_step: list[int] = []
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     # ------------------------------------------------------------ an epoch
@@ -129,6 +130,7 @@ class Engine:
         if not self.captures or self._graphs:
             return
         before = keep()
+        self._learn_batches_per_step()
         with self._without_batch_counters():
             self._record_graphs()
         self.optimizer.zero_grad(set_to_none=True)
@@ -175,10 +177,17 @@ class Engine:
             for module, count in counters:
                 module._buffers["num_batches_tracked"] = count
 
-    def _count_batches(self, steps: int) -> None:
+    def _learn_batches_per_step(self) -> None:
+        """How often a step passes each BatchNorm: some methods send several batches through the network."""
         counts = [count for _, count in self._counters()]
-        if counts:
-            torch._foreach_add_(counts, steps)
+        at_first = [int(count) for count in counts]
+        self.counter.zero_()
+        self._captured_step(self.loader.size(0), self.network)
+        self._batches_per_step = [int(count) - first for count, first in zip(counts, at_first, strict=True)]
+
+    def _count_batches(self, steps: int) -> None:
+        for (_, count), per_step in zip(self._counters(), self._batches_per_step, strict=True):
+            count += steps * per_step
 
 
 class NotFinite(FloatingPointError):

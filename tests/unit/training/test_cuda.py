@@ -80,10 +80,11 @@ def test_compiled_steps_agree_with_eager_ones(config: TrainConfig, tmp_path: Pat
 
 
 def test_bf16_learns(config: TrainConfig, tmp_path: Path) -> None:
-    job = Job(replace(config, precision="bf16", deterministic=False, compile=True, epochs=6), tmp_path / "run")
+    fast = replace(config, noise="none", precision="bf16", deterministic=False, compile=True, epochs=30)
+    job = Job(fast, tmp_path / "run")
     drive([job], lambda _job, _event: None)
     assert job.metrics is not None
-    assert job.metrics["last"]["test"]["top1"] > 0.3
+    assert job.metrics["last"]["test"]["top1"] > 0.5
 
 
 def test_side_by_side_equals_alone(config: TrainConfig, tmp_path: Path) -> None:
@@ -171,4 +172,4 @@ def test_of_a_sample_seen_twice_the_last_prediction_stands() -> None:
         stored = vista.state_dict()["current"]
         last = {int(i): row for row, i in enumerate(index.tolist())}
         for sample, row in last.items():
-            assert torch.equal(stored[sample], logits[row].softmax(0).half())
+            torch.testing.assert_close(stored[sample].float(), logits[row].softmax(0), atol=1e-3, rtol=0)
