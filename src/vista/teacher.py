@@ -10,8 +10,8 @@ from torch import Tensor
 
 Weights = Literal["coverage", "accuracy", "uniform"]
 WEIGHTS: tuple[Weights, ...] = ("coverage", "accuracy", "uniform")
-# Rows summed at a time: the float32 sum then stays in the processor's cache while the float16 states stream past it.
-ROWS_AT_A_TIME_ON_CPU = 2048
+# Rows summed at a time: the float32 sum and its summand stay in the processor's cache while the states stream past.
+ROWS_AT_A_TIME_ON_CPU = 512
 
 
 def normalise(scores: Mapping[int, float]) -> dict[int, float]:
@@ -43,12 +43,13 @@ def teacher(predictions: Mapping[int, Tensor], weights: Mapping[int, float], out
     states = sorted(weights)
     first = predictions[states[0]]
     total = torch.empty(first.shape, dtype=torch.float32, device=first.device) if out is None else out
-    rows = len(total) if total.is_cuda else ROWS_AT_A_TIME_ON_CPU
+    rows = len(total) if total.is_cuda else min(len(total), ROWS_AT_A_TIME_ON_CPU)
+    summand = torch.empty(rows, total.shape[1], dtype=torch.float32, device=total.device)
     for start in range(0, len(total), rows):
         part = total[start : start + rows]
         part.zero_()
         for s in states:
-            part.add_(predictions[s][start : start + rows], alpha=weights[s])
+            part.add_(summand[: len(part)].copy_(predictions[s][start : start + rows]), alpha=weights[s])
         part.div_(part.sum(dim=1, keepdim=True))
     return total
 

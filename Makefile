@@ -1,0 +1,54 @@
+# Two commands: `make demo` shows VISTA at work, `make test` runs the tests. Both set up .venv by themselves.
+PYTHON ?= python3.11
+BIN := .venv/bin
+# Everything is installed under the constraints, so that today's run is tomorrow's.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+TEST_EXTRAS := report,test,lightning,huggingface,accelerate,skorch,tensorboard,mlflow,wandb,trackio,onnx
+
+.PHONY: demo test test-faults lint types docs browser bench clean
+.DEFAULT_GOAL := help
+
+help:  ## Say what there is.
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+.venv/bin/python:
+	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) is not there; name another one of 3.11 or newer: make PYTHON=python3 ..."; exit 1; }
+	$(PYTHON) -m venv .venv
+
+.venv/core: .venv/bin/python pyproject.toml constraints.txt
+	$(INSTALL) torch
+	$(INSTALL) -e '.[report]'
+	@touch $@
+
+.venv/all: .venv/core
+	$(INSTALL) -e '.[$(TEST_EXTRAS),dev,docs]'
+	@touch $@
+
+demo: .venv/core  ## VISTA beside plain cross-entropy on real digits, 40 % of the labels wrong (about two minutes).
+	$(BIN)/vista compare --data digits --noise symmetric:0.4 --methods ce,vista,vista-light --seeds 3 --out runs/demo --fresh
+	$(BIN)/vista report runs/demo -o runs/demo/report.html
+
+test: .venv/all  ## All tests but the long fault tests.
+	$(BIN)/python -m pytest -m "not faults"
+
+test-faults: .venv/all  ## Kill, damage, fill the disk, several processes, every method on every network.
+	$(BIN)/python -m pytest -m faults
+
+lint: .venv/all  ## Style.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/all  ## Types.
+	$(BIN)/mypy
+
+docs: .venv/all  ## The documentation site, into site/.
+	$(BIN)/mkdocs build --strict
+
+browser:  ## A browser for the tests of the report page (Debian and Ubuntu; needs root).
+	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium >/dev/null; }
+
+bench: .venv/core  ## What is timed on this machine, printed.
+	$(BIN)/python benchmarks/core.py
+
+clean:  ## Remove what was built here, but no run.
+	rm -rf .venv build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

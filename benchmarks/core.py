@@ -1,0 +1,102 @@
+"""How fast the core is on one CPU core: `python benchmarks/core.py --out results/core.json`.
+
+The sweep, the loss beside `F.cross_entropy` on the same logits, and the teacher beside a plain copy of the same bytes.
+The two of a pair are timed in turn, because a shared machine's pace drifts; what is reported is the lower quartile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from vista import Vista, coverage, functional
+from vista.teacher import teacher
+from vista.training.setup import environment
+
+
+def alternating(repeats: int, **functions: Callable[[], Any]) -> dict[str, float]:
+    """Seconds of each function, the lower quartile of its times, called in turn."""
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    for _ in range(repeats):
+        for name, function in functions.items():
+            began = time.perf_counter()
+            function()
+            times[name].append(time.perf_counter() - began)
+    return {name: float(np.percentile(values, 25)) for name, values in times.items()}
+
+
+def sweeps() -> dict[str, float]:
+    rng, result = np.random.default_rng(0), {}
+    for states, samples in ((200, 5_000), (300, 50_000)):
+        correct = rng.random((states, samples)) < 0.6
+        bits = coverage.pack(correct)
+        times = alternating(
+            50, sweep=lambda b=bits: coverage.sweep(b), call=lambda c=correct: functional.marginal_coverage(c)
+        )
+        result[f"sweep_{states}x{samples}_ms"] = times["sweep"] * 1e3
+        result[f"marginal_coverage_{states}x{samples}_ms"] = times["call"] * 1e3
+    return result
+
+
+def losses() -> dict[str, float]:
+    generator = torch.Generator().manual_seed(0)
+    samples, classes, batch = 45_000, 100, 512
+    labels = torch.randint(0, classes, (samples,), generator=generator)
+    vista = Vista(labels, num_classes=classes, epochs=200, val_labels=labels[:100], tau=0.01)
+    logits = torch.randn(batch, classes, generator=generator).requires_grad_()
+    index = torch.randperm(samples, generator=generator)[:batch]
+    hard = labels[index]
+    times = alternating(
+        1000, ce=lambda: F.cross_entropy(logits, hard).backward(), vista=lambda: vista.loss(logits, index).backward()
+    )
+    return {
+        "cross_entropy_us": times["ce"] * 1e6,
+        "loss_us": times["vista"] * 1e6,
+        "loss_over_ce": times["vista"] / times["ce"],
+    }
+
+
+def teachers(anchors: int) -> dict[str, float]:
+    rows = torch.rand(45_000, 100).half()
+    predictions = {s: rows.clone() for s in range(1, anchors + 1)}
+    weights = dict.fromkeys(predictions, 1.0 / anchors)
+    out = torch.empty(45_000, 100)
+    sink = torch.empty_like(rows)
+
+    def read_everything() -> None:
+        for state in predictions.values():
+            sink.copy_(state)
+
+    times = alternating(3, teacher=lambda: teacher(predictions, weights, out), copy=read_everything)
+    size = anchors * rows.nbytes
+    return {
+        f"teacher_of_{anchors}_seconds": times["teacher"],
+        f"teacher_of_{anchors}_gb_per_second": size / times["teacher"] / 1e9,
+        "copy_gb_per_second": size / times["copy"] / 1e9,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, help="where to write the record")
+    parser.add_argument("--anchors", type=int, default=176)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    result = {**sweeps(), **losses(), **teachers(options.anchors)}
+    for name, value in result.items():
+        print(f"{name:40} {value:10.3f}")
+    if options.out:
+        record = {"what": "core", "environment": environment(torch.device("cpu")), "result": result}
+        options.out.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    main()
