@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -70,7 +69,7 @@ def _list(flags: Runs) -> int:
 
 
 def _table(parent: Path, rows: list[dict[str, Any]]) -> Table:
-    table = Table(title=f"in {parent}", title_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(title=f"in {parent}", title_justify="left", box=None, padding=(0, 2, 0, 0))
     table.add_column("run", overflow="fold")
     for name in ("method", "data", "noise", "seed", "status"):
         table.add_column(name, overflow="fold", justify="right" if name == "seed" else "left")

@@ -1,0 +1,103 @@
+"""Options: the preset's values are the defaults, the method's options are flags, names of folders are safe."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from vista.cli.arguments import method_name, place_name
+from vista.cli.train import read
+from vista.methods import choose
+from vista.training.config import PRESETS
+
+from .conftest import Vista
+
+
+@pytest.mark.parametrize(
+    ("words", "preset"),
+    [
+        ([], "digits"),
+        (["--data", "digits", "--noise", "symmetric:0.4"], "digits"),
+        (["--data", "cifar100"], "clean"),
+        (["--data=cifar100", "--noise", "symmetric:0.4"], "noisy"),
+        (["--data", "cifar100", "--preset", "noisy"], "noisy"),
+        (["--preset=clean"], "clean"),
+    ],
+)
+def test_the_preset_gives_the_defaults(words: list[str], preset: str) -> None:
+    _, config = read(words)
+    for name, value in PRESETS[preset].items():
+        assert getattr(config, name) == value, name
+
+
+def test_what_is_given_overrides_the_preset() -> None:
+    _, config = read(["--preset", "noisy", "--epochs", "7", "--lr-schedule", "constant", "--no-compile"])
+    assert (config.epochs, config.lr_schedule, config.compile) == (7, "constant", False)
+    assert config.lr == PRESETS["noisy"]["lr"]
+
+
+def test_help_shows_the_defaults_of_the_preset_and_the_options_of_the_method(vista: Vista) -> None:
+    text = " ".join(vista("train", "--data", "cifar100", "--method", "elr", "--help").out.replace("│", " ").split())
+    assert re.search(r"--epochs INT [^()]*\(default: 200\)", text)
+    assert "elr options" in text
+    assert "--elr-momentum FLOAT" in text
+    assert "--tau" not in text
+    assert "--options" not in text
+    assert "--tau" in vista("train", "--help").out
+
+
+def test_options_of_the_method_are_flags_or_part_of_its_name() -> None:
+    for words in (["--method", "vista", "--tau", "0.02"], ["--method", "vista:tau=0.02"], ["--tau=0.02"]):
+        _, config = read(words)
+        assert config.method == "vista"
+        assert config.options["tau"] == 0.02
+    _, config = read(["--method", "vista:tau=0.02:k=3", "--tau", "0.05"])
+    assert (config.options["tau"], config.options["k"]) == (0.05, 3.0)
+    _, config = read(["--method", "vista-light"])
+    assert config.options["tau"] == 0.01
+
+
+def test_an_option_of_the_method_named_like_one_of_the_training_does_not_touch_it() -> None:
+    _, config = read(["--method", "elr", "--elr-momentum", "0.5", "--momentum", "0.8"])
+    assert (config.options["momentum"], config.momentum) == (0.5, 0.8)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--epochs", "1"], "epochs is 1"),
+        (["--tau", "3"], "tau is 3.0"),
+        (["--noise", "symetric:0.4"], "'symmetric:0.4'"),
+        (["--method", "visat"], "nearest is 'vista'"),
+        (["--method", "vista:tua=1"], "no option 'tua=1'"),
+        (["--data", "digist", "--epochs", "2"], "'digits'"),
+    ],
+)
+def test_bad_values_are_refused_in_one_line(vista: Vista, words: list[str], message: str) -> None:
+    said = vista("train", *words, "--device", "cpu")
+    assert said.code == 2
+    assert said.err.startswith("vista: error: ")
+    assert said.err.count("\n") == 1
+    assert message in said.err
+
+
+def test_an_unknown_network_names_the_nearest(vista: Vista, small: tuple[str, ...]) -> None:
+    said = vista("train", *small, "--network", "resnet81", "--quiet")
+    assert said.code == 2
+    assert "did you mean 'resnet18'?" in said.err
+
+
+def test_an_unknown_option_names_the_nearest(vista: Vista) -> None:
+    said = vista("train", "--epohcs", "3")
+    assert said.code == 2
+    assert "--epochs" in said.err
+
+
+def test_names_of_folders_are_safe_and_tell_what_differs() -> None:
+    assert place_name("digits", "symmetric:0.4") == "digits-symmetric-0.4"
+    assert place_name("npz:/tmp/a b/../c;rm.npz", "none") == "npz-c-rm.npz-none"
+    assert place_name("folder:/", "file:labels.csv") == "folder-file-labels.csv"
+    assert method_name(choose("vista-light")) == "vista-light"
+    assert method_name(choose("vista:tau=0.02:k=3")) == "vista-tau0.02-k3.0"
+    assert method_name(choose("vista:tau=0")) == "vista"

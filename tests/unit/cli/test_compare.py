@@ -1,0 +1,119 @@
+"""vista compare: the promised JSON, the table, and what happens when a run fails or is stopped."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import statistics
+from pathlib import Path
+
+import pytest
+
+from vista.training.comparison import mean_and_error
+
+from .conftest import Vista
+from .test_train import CONTROL, Small, stop_after_first_epoch
+
+
+def test_json_holds_the_promised_rows_and_nothing_else_is_on_stdout(vista: Vista, small: Small) -> None:
+    said = vista("compare", *small, "--methods", "ce,vista-light", "--seeds", "2", "--out", "runs/c", "--json")
+    assert said.code == 0
+    result = json.loads(said.out)
+    assert result["config"]["noise"] == "symmetric:0.2"
+    assert (result["config"]["methods"], result["config"]["seeds"]) == (["ce", "vista-light"], 2)
+    assert [row["method"] for row in result["rows"]] == ["ce", "vista-light"]
+    for row in result["rows"]:
+        metrics = [json.loads(Path(f"runs/c/{row['method']}-seed{seed}/metrics.json").read_text()) for seed in (0, 1)]
+        assert row["seeds"] == 2
+        for which in ("best", "last"):
+            accuracies = [100 * values[which]["test"]["top1"] for values in metrics]
+            assert row[which]["mean"] == pytest.approx(statistics.mean(accuracies))
+            assert row[which]["se"] == pytest.approx(statistics.stdev(accuracies) / math.sqrt(2))
+        gaps = [100 * values["deviation_gap"]["val_given"] for values in metrics]
+        assert row["deviation_gap"] == pytest.approx(statistics.mean(gaps))
+        assert row["seconds"] > 0
+        assert [(run["seed"], run["error"]) for run in row["runs"]] == [(0, None), (1, None)]
+    assert result["rows"][0]["anchors_max"] is None
+    assert result["rows"][1]["anchors_max"] >= 1
+    assert "ce-seed1" in said.err
+    assert not CONTROL.search(said.out.replace("\n", "") + said.err)
+
+
+def test_finished_runs_are_reused_and_said_so(vista: Vista, small: Small) -> None:
+    first = vista("compare", *small, "--methods", "ce", "--seeds", "2", "--out", "c", "--json")
+    again = vista("compare", *small, "--methods", "ce,vista", "--seeds", "2", "--out", "c", "--at-once", "2", "--json")
+    assert json.loads(first.out)["rows"][0] == json.loads(again.out)["rows"][0]
+    assert again.err.count("had finished before") == 2
+    assert "vista-seed1 starts" in again.err
+    other = vista("compare", *small, "--methods", "ce", "--seeds", "1", "--out", "c", "--batch-size", "16")
+    assert other.code == 2
+    assert "--fresh" in other.err
+    replaced = ("--batch-size", "16", "--fresh", "--quiet")
+    assert vista("compare", *small, "--methods", "ce", "--seeds", "1", "--out", "c", *replaced).code == 0
+
+
+def test_the_table_names_every_method_and_marks_reconstructions(vista: Vista, small: Small) -> None:
+    said = vista("compare", *small, "--methods", "ce, tsd", "--seeds", "1", "--quiet")
+    assert said.code == 0
+    assert Path("runs/compare-npz-blobs.npz-symmetric-0.2/tsd-seed0").is_dir()
+    assert "tsd †" in said.out
+    assert "† reconstructed" in said.out
+    assert "±" not in said.out
+    assert "train loss" not in said.out
+
+
+def test_a_run_that_fails_does_not_stop_the_others(vista: Vista, small: Small) -> None:
+    said = vista("compare", *small, "--methods", "byot,ce", "--seeds", "1", "--out", "c", "--json")
+    assert said.code == 1
+    byot, ce = json.loads(said.out)["rows"]
+    assert byot["seeds"] == 0
+    assert byot["best"] == {"mean": None, "se": None}
+    assert byot["runs"][0]["error"]
+    assert ce["seeds"] == 1
+    assert ce["best"]["se"] is None
+    assert "vista: error: byot-seed0: " in said.err
+    assert "failed" in vista("compare", *small, "--methods", "byot,ce", "--seeds", "1", "--out", "c", "--quiet").out
+
+
+def test_one_reason_for_all_failures_is_told_once(vista: Vista) -> None:
+    said = vista("compare", "--data", "npz:nowhere.npz", "--seeds", "2", "--epochs", "2", "--json")
+    assert said.code == 2
+    assert said.out == ""
+    assert said.err == "vista: error: data file nowhere.npz does not exist\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--methods", "ce,visat"), "nearest is 'vista'"),
+        (("--methods", ","), "methods is empty"),
+        (("--seeds", "0"), "seeds is 0"),
+        (("--at-once", "0"), "at_once is 0"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_runs(
+    vista: Vista, small: Small, words: tuple[str, ...], message: str
+) -> None:
+    said = vista("compare", *small, *words)
+    assert said.code == 2
+    assert message in said.err
+    assert not Path("runs").exists()
+
+
+def test_stopped_it_goes_on_by_the_same_command(vista: Vista, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("compare", *small, "--methods", "ce", "--seeds", "2", "--out", "c", "--quiet")
+    with monkeypatch.context() as patch:
+        stop_after_first_epoch(patch, signal.SIGTERM)
+        said = vista(*words)
+    assert said.code == 128 + signal.SIGTERM
+    assert "The same command goes on" in said.err
+    assert said.out == ""
+    assert vista(*words).code == 0
+    assert len(Path("c/ce-seed0/epochs.jsonl").read_text().splitlines()) == 3
+
+
+def test_standard_error_is_of_the_sample() -> None:
+    assert mean_and_error([1.0, 3.0]) == {"mean": 2.0, "se": 1.0}
+    assert mean_and_error([1.0]) == {"mean": 1.0, "se": None}
+    assert mean_and_error([]) == {"mean": None, "se": None}

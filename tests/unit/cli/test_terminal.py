@@ -1,0 +1,99 @@
+"""The live display on a terminal, and the rows it shares with plain output."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+from vista.cli import terminal
+from vista.training.config import TrainConfig
+from vista.training.drive import Job
+from vista.training.loop import EpochEnded, Finished, Started, Stepped
+
+LINE = {"lr": 0.05, "train_loss": 1.2345, "val_accuracy": 0.5, "val_true_accuracy": 0.9, "test_accuracy": 0.905}
+
+
+class FakeTerminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def line(epoch: int, best: bool, **more: object) -> dict[str, object]:
+    return {"epoch": epoch, "best": best, **LINE, **more}
+
+
+def follow(display: terminal.Display, job: Job) -> None:
+    with display:
+        display(job, Started(job.config, job.out, 1, 100, None))
+        display(job, Stepped(1, 50))
+        display(job, EpochEnded(line(1, True, beta=0.25, anchors=1), {}))
+        display(job, Stepped(2, 100))
+        display(job, EpochEnded(line(2, False), {}))
+        display(job, Finished(job.out, {}, None))
+
+
+def test_columns_stand_under_their_heads() -> None:
+    heads = [(m.group(), m.end()) for m in re.finditer(r"\S+( \S+)?", terminal.HEADER)]
+    row = terminal.epoch_row(line(12, True, beta=0.25, anchors=17))
+    cells = {m.end(): m.group() for m in re.finditer(r"\S+", row)}
+    assert {name: cells[end] for name, end in heads} == {
+        "epoch": "12",
+        "lr": "0.05",
+        "train loss": "1.2345",
+        "val acc": "50.00",
+        "test acc": "90.50",
+        "beta": "0.250",
+        "anchors": "17",
+    }
+    assert row.endswith(" *")
+
+
+def test_on_a_terminal_the_best_row_is_green_and_progress_shows_epoch_and_time_left() -> None:
+    out = FakeTerminal()
+    job = Job(TrainConfig(epochs=3), Path("runs/a"))
+    display = terminal.Live([job], out)
+    follow(display, job)
+    with display:
+        display(job, Started(job.config, job.out, 1, 100, None))
+        display(job, Stepped(2, 50))
+        display.progress.refresh()
+    text = out.getvalue()
+    best, other = (next(row for row in text.splitlines() if re.search(rf"    {n}  +0.05", row)) for n in (1, 2))
+    assert "\x1b[1;32m" in best
+    assert "\x1b[1;32m" not in other
+    assert "epoch 2/3" in text
+    assert "left" in text
+
+
+def test_rows_of_several_runs_begin_with_the_run() -> None:
+    out = io.StringIO()
+    jobs = [Job(TrainConfig(epochs=3), Path(f"runs/{name}")) for name in ("ce-seed0", "vista-light-seed0")]
+    follow(terminal.Rows(jobs, out), jobs[0])
+    rows = [row for row in out.getvalue().splitlines() if "0.05" in row]
+    assert all(row.startswith("ce-seed0             ") for row in rows)
+    assert len(rows) == 2
+
+
+def test_a_failed_run_leaves_the_live_display() -> None:
+    jobs = [Job(TrainConfig(epochs=3), Path(f"runs/{name}")) for name in ("a", "b")]
+    display = terminal.Live(jobs, FakeTerminal())
+    with display:
+        for job in jobs:
+            display(job, Started(job.config, job.out, 1, 100, None))
+        jobs[0].error = ValueError("no")
+        display(jobs[1], Stepped(1, 50))
+        assert list(display.lines) == [jobs[1].out]
+
+
+def test_the_role_of_a_run_that_another_one_needs_is_shown() -> None:
+    out = io.StringIO()
+    job = Job(TrainConfig(epochs=3), Path("runs/ban-seed0"))
+    display = terminal.Rows([job], out)
+    display(job, Started(job.config, job.out / "earlier" / "teacher", 1, 100, "teacher"))
+    assert out.getvalue().startswith("ban-seed0 (teacher) starts")
+
+
+def test_durations() -> None:
+    assert terminal.duration(63.2) == "1:03"
+    assert terminal.duration(3600 * 2 + 65) == "2:01:05"

@@ -1,0 +1,177 @@
+"""vista train and vista resume: what they print, reuse, refuse, and how they stop and go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vista.cli import terminal
+
+from .conftest import Vista
+
+CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]")
+Small = tuple[str, ...]
+
+
+def test_plain_output_is_rows_without_control_characters(vista: Vista, small: Small) -> None:
+    said = vista("train", *small, "--method", "vista")
+    assert said.code == 0
+    assert not CONTROL.search(said.out + said.err)
+    rows = re.findall(r"^ +(\d) .*$", said.out, re.MULTILINE)
+    assert rows == ["1", "2", "3"]
+    assert "epoch        lr  train loss  val acc  test acc   beta  anchors" in said.out
+    place = Path("runs/npz-blobs.npz-symmetric-0.2-vista-seed0")
+    assert f"saved in {place}" in said.out
+    metrics = json.loads((place / "metrics.json").read_text())
+    assert f"{100 * metrics['best']['test']['top1']:.2f}" in said.out
+
+
+def test_quiet_prints_the_result_only(vista: Vista, small: Small) -> None:
+    said = vista("train", *small, "--out", "run", "--quiet")
+    assert "saved in run" in said.out
+    assert "train loss" not in said.out
+    assert said.err == ""
+
+
+def test_json_is_one_object_and_progress_goes_to_stderr(vista: Vista, small: Small) -> None:
+    said = vista("train", *small, "--out", "run", "--json")
+    result = json.loads(said.out)
+    assert result["metrics"] == json.loads(Path("run/metrics.json").read_text())
+    assert result["config"] == json.loads(Path("run/config.json").read_text())
+    assert result["run"] == "run"
+    assert "train loss" in said.err
+
+
+def test_the_same_command_uses_what_is_there_and_fresh_begins_anew(vista: Vista, small: Small) -> None:
+    vista("train", *small, "--out", "run", "--quiet")
+    Path("run/mark").touch()
+    assert "had finished before" in vista("train", *small, "--out", "run").out
+    other = vista("train", *small, "--seed", "1", "--out", "run")
+    assert other.code == 2
+    assert "seed=0 where this one has 1" in other.err
+    assert Path("run/mark").exists()
+    assert vista("train", *small, "--seed", "1", "--out", "run", "--fresh", "--quiet").code == 0
+    assert not Path("run/mark").exists()
+
+
+def test_fresh_deletes_nothing_that_is_no_run(vista: Vista, small: Small) -> None:
+    Path("precious").mkdir()
+    Path("precious/config.json").write_text('{"architectures": ["Other"]}')
+    said = vista("train", *small, "--out", "precious", "--fresh")
+    assert said.code == 2
+    assert "is no run" in said.err
+    assert Path("precious/config.json").exists()
+
+
+def stop_after_first_epoch(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def ended(self: Any, job: Any, way: Any, event: Any) -> None:
+        if event.line["epoch"] == 1:
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(terminal.Display, "ended", ended)
+
+
+@pytest.mark.parametrize(("number", "name"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
+def test_stopped_it_says_how_to_go_on_and_resume_ends_as_if_never_stopped(
+    vista: Vista, small: Small, monkeypatch: pytest.MonkeyPatch, number: int, name: str
+) -> None:
+    vista("train", *small, "--out", "whole", "--quiet")
+    with monkeypatch.context() as patch:
+        stop_after_first_epoch(patch, number)
+        said = vista("train", *small, "--out", "run", "--quiet")
+    assert said.code == 128 + number
+    assert name in said.err
+    assert "vista resume run" in said.err
+    assert not Path("run/metrics.json").exists()
+    again = vista("resume", "run", "--device", "cpu", "--quiet")
+    assert again.code == 0
+    for file in ("last.safetensors", "epochs.jsonl", "metrics.json"):
+        assert Path("run", file).read_bytes() == Path("whole", file).read_bytes(), file
+
+
+def test_resume_of_a_finished_run_says_so(vista: Vista, trained: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in trained.rglob("*") if path.name != "lock"}
+    said = vista("resume", str(trained))
+    assert said.code == 0
+    assert "has finished" in said.out
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert json.loads(vista("resume", str(trained), "--json").out)["run"] == str(trained)
+
+
+def test_resume_of_something_else_is_refused(vista: Vista) -> None:
+    said = vista("resume", "nowhere")
+    assert said.code == 2
+    assert said.err.startswith("vista: error: nowhere does not exist")
+
+
+def test_a_loss_that_is_not_finite_fails_with_its_place(vista: Vista, small: Small) -> None:
+    said = vista("train", *small, "--lr", "1e30", "--out", "run", "--quiet")
+    assert said.code == 1
+    assert re.match(r"vista: error: the loss is not finite in epoch \d, step \d", said.err)
+
+
+def test_tensorboard_gets_a_scalar_per_epoch(
+    vista: Vista, small: Small, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    written: list[tuple[str, float, int]] = []
+
+    class Writer:
+        def __init__(self, folder: str, purge_step: int) -> None:
+            assert (folder, purge_step) == ("run/tensorboard", 1)
+
+        def add_scalar(self, name: str, value: float, step: int) -> None:
+            written.append((name, value, step))
+
+        def flush(self) -> None: ...
+
+        def close(self) -> None:
+            written.append(("closed", 0.0, 0))
+
+    fake = types.ModuleType("torch.utils.tensorboard")
+    monkeypatch.setattr(fake, "SummaryWriter", Writer, raising=False)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", fake)
+    assert vista("train", *small, "--out", "run", "--tensorboard", "--quiet").code == 0
+    lines = [json.loads(line) for line in Path("run/epochs.jsonl").read_text().splitlines()]
+    assert [w for w in written if w[0] == "test_accuracy"] == [
+        ("test_accuracy", line["test_accuracy"], line["epoch"]) for line in lines
+    ]
+    assert written[-1][0] == "closed"
+
+
+def test_tensorboard_that_is_not_installed_is_named(
+    vista: Vista, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    said = vista("train", *small, "--out", "run", "--tensorboard")
+    assert said.code == 2
+    assert "pip install 'vista-distill[tensorboard]'" in said.err
+    assert not Path("run").exists()
+
+
+def test_two_processes_train_one_run_and_the_first_alone_speaks(small: Small) -> None:
+    environment = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29617", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "vista", "train", *small, "--out", "run"]
+    processes = [
+        subprocess.Popen(
+            command,
+            env={**os.environ, **environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in (0, 1)
+    ]
+    (first, first_err), (second, second_err) = (process.communicate(timeout=120) for process in processes)
+    assert [process.returncode for process in processes] == [0, 0], first_err + second_err
+    assert "saved in run" in first
+    assert second == ""
+    assert json.loads(Path("run/environment.json").read_text())["processes"] == 2

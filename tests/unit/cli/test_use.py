@@ -1,0 +1,217 @@
+"""vista evaluate, predict, runs, methods, data."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import hashlib
+import http.server
+import io
+import json
+import sys
+import tarfile
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vista.cli.predict import cell
+from vista.data import download
+from vista.methods import available
+from vista.training import run_folder
+
+from .conftest import Vista
+
+
+def test_evaluate_finds_what_the_run_reported(vista: Vista, trained: Path) -> None:
+    reported = json.loads((trained / "metrics.json").read_text())
+    found = json.loads(vista("evaluate", str(trained), "--device", "cpu", "--json").out)
+    assert found["best"] == reported["best"]
+    assert found["last"] == reported["last"]
+    table = vista("evaluate", str(trained), "--which", "last", "--device", "cpu").out
+    assert f"{100 * reported['last']['test']['top1']:.2f}" in table
+    assert "best" not in table
+
+
+def test_evaluate_refuses_data_that_the_run_was_not_trained_on(vista: Vista, trained: Path, data: str) -> None:
+    with np.load(data.removeprefix("npz:")) as file:
+        arrays = dict(file)
+    arrays["y_train"] = arrays["y_train"][::-1]
+    np.savez("other.npz", **arrays)
+    config = json.loads((trained / "config.json").read_text())
+    (trained / "config.json").write_text(json.dumps({**config, "data": "npz:other.npz"}))
+    said = vista("evaluate", str(trained))
+    assert said.code == 2
+    assert "its labels differ" in said.err
+
+
+def test_evaluate_of_an_unfinished_run_says_how_to_finish_it(vista: Vista, trained: Path) -> None:
+    (trained / "metrics.json").unlink()
+    said = vista("evaluate", str(trained))
+    assert said.code == 2
+    assert "vista resume trained" in said.err
+
+
+def test_predictions_are_those_of_the_network(vista: Vista, trained: Path, data: str) -> None:
+    said = vista("predict", str(trained), "--data", data, "--device", "cpu", "-o", "p.csv")
+    assert said.code == 0
+    assert "30 predictions are in p.csv" in said.out
+    with open("p.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    with np.load(data.removeprefix("npz:")) as file:
+        y_test = file["y_test"]
+    right = np.mean([int(row["label"]) == y for row, y in zip(rows, y_test, strict=True)])
+    assert right == pytest.approx(json.loads((trained / "metrics.json").read_text())["best"]["test"]["top1"])
+    assert [row["id"] for row in rows] == [str(i) for i in range(30)]
+    assert all(1 / 3 < float(row["confidence"]) <= 1 for row in rows)
+
+
+def test_an_array_x_needs_no_labels(vista: Vista, trained: Path, data: str) -> None:
+    with np.load(data.removeprefix("npz:")) as file:
+        np.savez("new.npz", x=file["x_test"])
+    vista("predict", str(trained), "--data", data, "--device", "cpu", "-o", "test.csv")
+    said = vista("predict", str(trained), "--data", "npz:new.npz", "--device", "cpu", "-o", "new.csv")
+    assert said.code == 0
+    assert Path("new.csv").read_bytes() == Path("test.csv").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (np.zeros((2, 5), np.float32), "features of shape 5, but trained was trained on features of shape 6"),
+        (np.zeros((2, 8, 8, 1), np.uint8), "pictures of shape 1 x 8 x 8"),
+        (np.full((2, 6), np.nan), "x[0] holds a value that is not finite"),
+        (np.zeros((2, 6), np.int64), "x is int64 of shape (2, 6)"),
+    ],
+)
+def test_samples_that_do_not_fit_are_refused(vista: Vista, trained: Path, x: np.ndarray, message: str) -> None:
+    np.savez("new.npz", x=x)
+    said = vista("predict", str(trained), "--data", "npz:new.npz", "--device", "cpu")
+    assert said.code == 2
+    assert message in said.err
+    assert not Path("predictions.csv").exists()
+
+
+def test_a_class_name_never_becomes_a_formula() -> None:
+    assert cell("=HYPERLINK(1)") == "'=HYPERLINK(1)"
+    assert cell("-1") == "'-1"
+    assert cell("cat") == "cat"
+
+
+# ---------------------------------------------------------------- runs
+
+
+def test_runs_lists_what_there_is(vista: Vista, trained: Path) -> None:
+    Path("elsewhere").mkdir()
+    Path("elsewhere/config.json").write_text("{}")
+    config = json.loads((trained / "config.json").read_text())
+    Path("half").mkdir()
+    for file in ("config.json", "coverage.safetensors", "epochs.jsonl", "timings.jsonl"):
+        Path("half", file).write_bytes((trained / file).read_bytes())
+    Path("half/epochs.jsonl").write_text("".join(Path("half/epochs.jsonl").read_text().splitlines(keepends=True)[:2]))
+    finished, half = sorted(
+        json.loads(vista("runs", ".", "--json").out)["runs"], key=lambda row: row["status"] != "finished"
+    )
+    assert (finished["run"], finished["method"], finished["data"], finished["seed"]) == (
+        "trained", "vista", config["data"], 0,
+    )  # fmt: skip
+    assert finished["last"] == 100 * json.loads((trained / "metrics.json").read_text())["last"]["test"]["top1"]
+    assert finished["bytes"] == sum(path.stat().st_size for path in trained.rglob("*") if path.is_file())
+    assert half["status"] == "epoch 2 of 3"
+    table = vista("runs", ".").out
+    assert "trained" in table
+    assert "epoch 2 of 3" in table
+    assert "2 runs" in table
+
+
+def test_no_runs_yet(vista: Vista) -> None:
+    assert "no runs in runs" in vista("runs").out
+    assert vista("runs", "nowhere").code == 2
+
+
+@pytest.mark.parametrize(("answer", "is_kept"), [("", True), ("n\n", True), ("y\n", False)])
+def test_delete_asks_first(
+    vista: Vista, trained: Path, monkeypatch: pytest.MonkeyPatch, answer: str, is_kept: bool
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(answer))
+    said = vista("runs", "delete", str(trained))
+    assert "delete trained (" in said.out
+    assert trained.exists() == is_kept
+    assert said.code == int(is_kept)
+
+
+def test_delete_without_a_question(vista: Vista, trained: Path) -> None:
+    assert vista("runs", "delete", str(trained), "--yes").code == 0
+    assert not trained.exists()
+
+
+def test_delete_refuses_what_is_no_run_and_then_deletes_nothing(vista: Vista, trained: Path) -> None:
+    Path("precious").mkdir()
+    said = vista("runs", "delete", str(trained), "precious", "--yes")
+    assert said.code == 2
+    assert "precious is no run" in said.err
+    Path("precious/config.json").write_text('{"format": "theirs"}')
+    assert vista("runs", "delete", "precious", str(trained), "--yes").code == 2
+    assert Path("precious/config.json").exists()
+    assert trained.exists()
+
+
+def test_delete_refuses_a_run_in_progress(vista: Vista, trained: Path) -> None:
+    with run_folder.RunFolder(trained).locked():
+        said = vista("runs", "delete", str(trained), "--yes")
+    assert said.code == 1
+    assert "in use" in said.err
+    assert trained.exists()
+
+
+# ---------------------------------------------------------------- methods and data
+
+
+def test_methods_lists_all_with_their_variants(vista: Vista) -> None:
+    rows = json.loads(vista("methods", "--json").out)["methods"]
+    names = [name for row in rows for name in (row["name"], *row["variants"])]
+    assert names == list(available())
+    table = vista("methods").out
+    for name in names:
+        assert name in table
+    assert "tsd †" in table
+
+
+def test_data_tells_what_is_there(vista: Vista) -> None:
+    Path("root/cifar-100-python").mkdir(parents=True)
+    rows = {row["name"]: row for row in json.loads(vista("data", "--root", "root", "--json").out)["data"]}
+    assert rows["cifar100"] == {"name": "cifar100", "there": True, "place": "root/cifar-100-python"}
+    assert not rows["cifar10"]["there"]
+    assert rows["digits"]["there"]
+    assert "vista data get cifar10 --root DIR" in vista("data").out
+
+
+def test_data_get_downloads_from_a_mirror(vista: Vista, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = tmp_path / "served"
+    served.mkdir()
+    with tarfile.open(served / "toy.tar.gz", "w:gz") as tar:
+        member = tarfile.TarInfo("toy/a.txt")
+        member.size = 3
+        tar.addfile(member, io.BytesIO(b"abc"))
+    md5 = hashlib.md5((served / "toy.tar.gz").read_bytes(), usedforsecurity=False).hexdigest()
+    monkeypatch.setitem(download.ARCHIVES, "toy", download.Archive("http://unused", "toy.tar.gz", md5, "toy"))
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None: ...
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=served)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        said = vista("data", "get", "toy", "--root", "root", "--mirror", f"http://127.0.0.1:{server.server_port}")
+        server.shutdown()
+    assert said.code == 0
+    assert said.out == "toy is in root/toy\n"
+    assert "toy: " in said.err
+    assert Path("root/toy/a.txt").read_text() == "abc"
+
+
+def test_data_get_needs_a_root_and_a_known_name(vista: Vista) -> None:
+    assert "--root DIR" in vista("data", "get", "cifar10").err
+    said = vista("data", "get", "cifar1000", "--root", "root")
+    assert said.code == 2
+    assert "nearest known is" in said.err
