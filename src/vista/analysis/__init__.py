@@ -1,0 +1,7 @@
+"""What a training went through, read from its record: pure functions, no models, no training."""
+
+from vista.analysis.recorder import TrajectoryRecorder
+from vista.analysis.runs import Group, Run, grouped, read_run, read_runs
+from vista.analysis.suspects import Suspects, suspect_labels
+
+__all__ = ["Group", "Run", "Suspects", "TrajectoryRecorder", "grouped", "read_run", "read_runs", "suspect_labels"]

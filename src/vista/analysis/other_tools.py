@@ -1,0 +1,81 @@
+"""Trajectories recorded by other tools: a `.npz` of epochs x samples.
+
+Keys: ``correct`` bool or 0/1 ``[E, m]``, which validation samples were right in which epoch (needed); and where known
+``correct_true`` ``[E, m]``, the same against true labels; ``test`` ``[E, T]``, the same for test samples;
+``labels`` and ``true_labels`` int ``[m]``, the validation labels; ``classes`` text ``[K]``, names of the classes.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vista.training.record import TEST, VAL_GIVEN, VAL_TRUE, Record
+
+MATRICES = {"correct": VAL_GIVEN, "correct_true": VAL_TRUE, "test": TEST}
+OTHERS = ("labels", "true_labels", "classes")
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    record: Record
+    labels: NDArray[np.int64] | None
+    true_labels: NDArray[np.int64] | None
+    classes: tuple[str, ...] | None
+
+
+def read_npz(path: Path) -> Trajectory:
+    """Read and check; what is wrong is named with its key."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {key: file[key] for key in (*MATRICES, *OTHERS) if key in file}
+    except (ValueError, TypeError, AttributeError, OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is no readable .npz file of plain arrays: {error}") from error
+    if "correct" not in arrays:
+        raise ValueError(f"{path} has no key 'correct': bool [epochs, samples] is needed")
+    matrices = {key: _matrix(path, key, arrays[key]) for key in MATRICES if key in arrays}
+    epochs, samples = matrices["correct"].shape
+    for key, matrix in matrices.items():
+        if len(matrix) != epochs or (key == "correct_true" and matrix.shape[1] != samples):
+            raise ValueError(f"{path}: {key!r} has shape {matrix.shape}, but 'correct' has {epochs, samples}")
+    record = Record({MATRICES[key]: matrix.shape[1] for key, matrix in matrices.items()})
+    for epoch in range(epochs):
+        rows = {MATRICES[key]: matrix[epoch] for key, matrix in matrices.items()}
+        record.append(line(epoch + 1, rows), {}, rows)
+    classes = tuple(str(name) for name in arrays["classes"].tolist()) if "classes" in arrays else None
+    return Trajectory(
+        record, _labels(path, "labels", arrays, classes), _labels(path, "true_labels", arrays, classes), classes
+    )
+
+
+def line(epoch: int, correct: dict[str, NDArray[np.bool_]]) -> dict[str, float]:
+    """The epoch's line of a record, as far as what was right tells."""
+    names = {VAL_GIVEN: "val_accuracy", VAL_TRUE: "val_true_accuracy", TEST: "test_accuracy"}
+    return {"epoch": epoch, **{names[key]: float(row.mean()) for key, row in correct.items()}}
+
+
+def _matrix(path: Path, key: str, values: NDArray) -> NDArray[np.bool_]:
+    if values.ndim != 2 or 0 in values.shape or not np.isin(values, (0, 1)).all():
+        raise ValueError(
+            f"{path}: {key!r} is {values.dtype} of shape {values.shape}, but bool or 0/1 [epochs, samples] is needed"
+        )
+    return values.astype(np.bool_)
+
+
+def _labels(
+    path: Path, key: str, arrays: dict[str, NDArray], classes: tuple[str, ...] | None
+) -> NDArray[np.int64] | None:
+    if key not in arrays:
+        return None
+    values, samples = arrays[key], arrays["correct"].shape[1]
+    if values.shape != (samples,) or not np.issubdtype(values.dtype, np.integer):
+        raise ValueError(f"{path}: {key!r} is {values.dtype} of shape {values.shape}, but int [{samples}] is needed")
+    wrong = np.flatnonzero((values < 0) | (values >= (np.inf if classes is None else len(classes))))
+    if len(wrong):
+        raise ValueError(f"{path}: {key}[{wrong[0]}] is {values[wrong[0]]}, which is none of the classes")
+    return values.astype(np.int64)

@@ -1,0 +1,178 @@
+"""Watch any training: validation logits at the end of each epoch become the record that figures and pages read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vista.analysis.other_tools import line
+from vista.checks import Integers, as_integers, as_labels, check_finite, check_index, check_logits
+from vista.training import durable
+from vista.training.record import COVERAGE, TEST, VAL_GIVEN, VAL_TRUE, Record
+
+DESCRIPTION = "trajectory.json"
+FORMAT = 1
+
+
+class TrajectoryRecorder:
+    """Writes the record of a training that is somebody else's; goes on where the folder's record stops.
+
+    >>> recorder = TrajectoryRecorder("runs/mine", val_labels)       # doctest: +SKIP
+    >>> recorder.end_epoch(val_logits)                               # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        val_labels: Integers,
+        *,
+        num_classes: int | None = None,
+        true_labels: Integers | None = None,
+        classes: Sequence[str] | None = None,
+        config: dict[str, Any] | None = None,
+    ) -> None:
+        """``val_labels`` ``[m]`` are the given ones, ``true_labels`` those known to be right, ``classes`` the names.
+
+        ``config`` is any description that JSON holds: runs that differ in its ``seed`` alone are drawn as one, and
+        ``method`` is the name shown.
+        """
+        count = _count_classes(val_labels, num_classes, classes)
+        self.folder = Path(folder)
+        self.num_classes = count
+        self._given = as_labels(val_labels, count, "val_labels")
+        self._true = None if true_labels is None else as_labels(true_labels, count, "true_labels")
+        if self._true is not None and len(self._true) != len(self._given):
+            raise ValueError(f"true_labels has {len(self._true)} entries, but val_labels has {len(self._given)}")
+        description = {
+            "format": FORMAT,
+            "classes": [str(name) for name in (classes if classes is not None else range(count))],
+            "val_labels": self._given.tolist(),
+            "true_labels": None if self._true is None else self._true.tolist(),
+            "config": config or {},
+        }
+        self._record = self._open(json.loads(json.dumps(description)))  # as it will be read back: tuples are lists
+
+    def _open(self, description: dict[str, Any]) -> Record | None:
+        """The record so far, if the folder has one of the same training."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if (self.folder / DESCRIPTION).exists():
+            there = read_description(self.folder)
+            other = next((key for key in description if there.get(key) != description[key]), None)
+            if other is not None:
+                raise ValueError(f"{self.folder} holds the record of another training: its {other} differ")
+        elif any(self.folder.iterdir()):
+            raise ValueError(f"{self.folder} is not empty, and holds no record of this kind: choose another folder")
+        else:
+            durable.write_json(self.folder / DESCRIPTION, description)
+        return Record.read(self.folder) if (self.folder / COVERAGE).exists() else None
+
+    @property
+    def epoch(self) -> int:
+        """The last epoch recorded; 0 before the first."""
+        return 0 if self._record is None else len(self._record)
+
+    def end_epoch(
+        self,
+        val_logits: Tensor | NDArray[Any],
+        val_index: Integers | None = None,
+        test_logits: Tensor | NDArray[Any] | None = None,
+        test_labels: Integers | None = None,
+        *,
+        epoch: int | None = None,
+    ) -> int:
+        """Record an epoch from logits ``[m, K]`` and return its number.
+
+        ``val_index`` says which samples the rows are, where their order is not 0..m-1; of one that comes twice the
+        first counts. ``epoch`` is the one that ended: after a restart from an older checkpoint the record goes back
+        to it.
+        """
+        number = self.epoch + 1 if epoch is None else epoch
+        if not 1 <= number <= self.epoch + 1:
+            raise ValueError(f"epoch is {number}, but the record ends at {self.epoch}: epoch {self.epoch + 1} is next")
+        guesses = self._guesses(val_logits, val_index, number)
+        correct = {VAL_GIVEN: (guesses == self._given).numpy()}
+        if self._true is not None:
+            correct[VAL_TRUE] = (guesses == self._true).numpy()
+        if (test_logits is None) != (test_labels is None):
+            raise ValueError("test_logits and test_labels belong together, but one of them did not come")
+        if test_logits is not None and test_labels is not None:
+            correct[TEST] = self._test(test_logits, test_labels, number)
+        record = self._record_until(number - 1, correct)
+        record.append(line(number, correct), {"epoch": number}, correct)
+        record.write(self.folder)
+        self._record = record
+        return number
+
+    def _guesses(self, logits: Tensor | NDArray[Any], index: Integers | None, epoch: int) -> Tensor:
+        m = len(self._given)
+        values = torch.as_tensor(logits).detach()
+        if index is None and len(values) != m:
+            raise ValueError(f"val_logits has {len(values)} rows, but there are {m} val_labels")
+        rows = torch.arange(m) if index is None else check_index(index, m, "val_index").cpu()
+        check_logits(values, len(rows), self.num_classes, "val_logits")
+        check_finite(values, rows, epoch, "val_logits")
+        guesses = torch.full((m,), -1)
+        guesses[rows.flip(0)] = values.argmax(dim=1).cpu().flip(0)
+        absent = (guesses < 0).nonzero().flatten()
+        if len(absent):
+            raise ValueError(
+                f"val_index names {m - len(absent)} of {m} samples; the first absent one is {int(absent[0])}"
+            )
+        return guesses
+
+    def _test(self, logits: Tensor | NDArray[Any], labels: Integers, epoch: int) -> NDArray[np.bool_]:
+        truth = as_labels(labels, self.num_classes, "test_labels")
+        values = torch.as_tensor(logits).detach()
+        check_logits(values, len(truth), self.num_classes, "test_logits")
+        check_finite(values, torch.arange(len(truth)), epoch, "test_logits")
+        right: NDArray[np.bool_] = (values.argmax(dim=1).cpu() == truth).numpy()
+        return right
+
+    def _record_until(self, epochs: int, correct: dict[str, NDArray[np.bool_]]) -> Record:
+        """The record with its first ``epochs`` epochs, ready for another one with the same sets of samples."""
+        sizes = {name: len(row) for name, row in correct.items()}
+        if self._record is None or epochs == 0:
+            return Record(sizes)
+        old = self._record
+        if sizes != old.sizes:
+            raise ValueError(
+                f"epoch {epochs + 1} came with {_counted(sizes)}, but the record has {_counted(old.sizes)}"
+            )
+        rows = {name: values[:epochs] for name, values in old.rows.items()}
+        return Record(sizes, old.lines[:epochs], old.timings[:epochs], rows)
+
+
+def read_description(folder: Path) -> dict[str, Any]:
+    """What a recorder's folder says of its training."""
+    about = dict(durable.read_json(folder / DESCRIPTION))
+    if about.get("format") != FORMAT:
+        raise ValueError(
+            f"{folder / DESCRIPTION} has format {about.get('format')!r}, but this version reads format {FORMAT}"
+        )
+    return about
+
+
+def _count_classes(labels: Integers, num_classes: int | None, classes: Sequence[str] | None) -> int:
+    if num_classes is None:
+        num_classes = len(classes) if classes is not None else _highest(labels) + 1
+    if classes is not None and len(classes) != num_classes:
+        raise ValueError(f"classes has {len(classes)} names, but num_classes is {num_classes}")
+    if num_classes < 2:
+        raise ValueError(f"val_labels hold one class only (num_classes is {num_classes}): at least 2 are needed")
+    return num_classes
+
+
+def _highest(labels: Integers) -> int:
+    values = as_integers(labels, "val_labels")
+    return int(values.max()) if len(values) else -1
+
+
+def _counted(sizes: dict[str, int]) -> str:
+    return ", ".join(f"{size} {name} samples" for name, size in sizes.items())

@@ -1,0 +1,72 @@
+"""Suspected labels on disk: CSV and JSON to look through, and the corrected label file to train on."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+from vista.analysis.suspects import Labels, Suspects
+from vista.training import durable
+
+FORMAT = 1
+FIELDS = ("id", "given", "given_name", "suggested", "suggested_name", "score")
+
+
+def corrected(given: Labels, found: Suspects, count: int, *, drop: bool = False) -> Labels:
+    """All given labels ``[N]`` of the original data, the first ``count`` suspects corrected, or -1 with ``drop``."""
+    labels = given.copy()
+    labels[found.ids[:count]] = -1 if drop else found.suggested[:count]
+    return labels
+
+
+def write_label_file(path: Path, labels: Labels) -> None:
+    """CSV ``id,label`` of every sample, as ``--noise file:PATH`` reads it; one not named would keep its shipped one."""
+    rows = "".join(f"{place},{label}\n" for place, label in enumerate(labels.tolist()))
+    durable.write(path, f"id,label\n{rows}".encode())
+
+
+def rows(found: Suspects, count: int) -> list[dict[str, Any]]:
+    """The first ``count`` suspects as plain values."""
+    table = []
+    for place in range(min(count, len(found))):
+        given, suggested = int(found.given[place]), int(found.suggested[place])
+        row = {
+            "id": int(found.ids[place]),
+            "given": given,
+            "given_name": found.classes[given],
+            "suggested": suggested,
+            "suggested_name": found.classes[suggested],
+            "score": round(float(found.score[place]), 6),
+        }
+        if found.true is not None:
+            row["true"] = int(found.true[place])
+        table.append(row)
+    return table
+
+
+def write_csv(path: Path, found: Suspects, count: int) -> None:
+    """One line per suspect; class names are quoted as CSV needs it."""
+    table, text = rows(found, count), io.StringIO(newline="")
+    fields = FIELDS if found.true is None else (*FIELDS, "true")
+    writer = csv.DictWriter(text, fields, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table)
+    durable.write(path, text.getvalue().encode())
+
+
+def report(found: Suspects, count: int) -> dict[str, Any]:
+    """Everything as one JSON object."""
+    return {
+        "format": FORMAT,
+        "samples": len(found),
+        "estimated": found.estimated,
+        "quality": found.quality(),
+        "suspects": rows(found, count),
+    }
+
+
+def write_json(path: Path, found: Suspects, count: int) -> None:
+    durable.write(path, (json.dumps(report(found, count), allow_nan=False) + "\n").encode())

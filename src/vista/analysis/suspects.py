@@ -1,0 +1,156 @@
+r"""Which given labels the final teacher disbelieves.
+
+A class may be learned less confidently than others, and then even its right labels look doubtful. As confident
+learning does, a label is therefore compared with what is usual for it: the threshold :math:`t_k` is the mean belief
+:math:`Q(x)_k` over the samples given class k, and the score of a sample given y is :math:`t_y / (t_y + Q(x)_y)`:
+1/2 for a label believed as much as is usual, towards 1 for one not believed at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from vista import noise
+from vista.analysis.runs import TRUTH_KNOWN
+from vista.training.run_folder import RunFolder
+
+PRECISION_AT = (10, 50, 100, 500, 1000, 5000)
+Floats = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Suspects:
+    """Every labelled training sample, the most suspect first; ids are positions in the original, unsplit data."""
+
+    ids: Labels  # [n]
+    given: Labels
+    suggested: Labels
+    score: Floats
+    estimated: int  # how many of them are wrong, by the confident joint
+    classes: tuple[str, ...]
+    true: Labels | None = None  # where it is known
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def quality(self) -> dict[str, Any] | None:
+        """Precision at k, AUROC and average precision of the ranking, where the true labels are known."""
+        return None if self.true is None else ranking_quality(self.score, self.given != self.true)
+
+
+def thresholds(probs: Floats, given: Labels) -> Floats:
+    """Mean belief in a class over the samples that were given it, ``[K]``; infinite for a class nobody was given."""
+    counts = np.bincount(given, minlength=probs.shape[1])
+    totals = np.bincount(given, weights=probs[np.arange(len(given)), given], minlength=probs.shape[1])
+    return np.asarray(np.divide(totals, counts, out=np.full(len(counts), np.inf), where=counts > 0))
+
+
+def scores(probs: Floats, given: Labels) -> Floats:
+    r"""Suspicion :math:`t_y / (t_y + Q(x)_y)` of each given label, in (0, 1]."""
+    usual = thresholds(probs, given)[given]
+    own = probs[np.arange(len(given)), given]
+    return usual / np.maximum(usual + own, np.finfo(np.float64).tiny)
+
+
+def suggestions(probs: Floats, given: Labels) -> Labels:
+    """The class other than the given one that is believed most, compared with what is usual for it."""
+    usual = thresholds(probs, given)
+    relative = probs / np.maximum(usual, np.finfo(np.float64).tiny)
+    relative[np.arange(len(given)), given] = -1.0
+    return np.asarray(relative.argmax(axis=1))
+
+
+def estimated_errors(probs: Floats, given: Labels) -> int:
+    """How many labels are wrong, by the confident joint.
+
+    A sample counts where some class reaches its threshold, for the most believed of those. The share of each given
+    class that counts for another one is then taken as that class's share of wrong labels.
+    """
+    reached = probs >= thresholds(probs, given)
+    counted = reached.any(axis=1)
+    guess = np.where(reached, probs, -1.0).argmax(axis=1)
+    size = np.bincount(given, minlength=probs.shape[1])
+    confident = np.bincount(given[counted], minlength=probs.shape[1])
+    elsewhere = np.bincount(given[counted & (guess != given)], minlength=probs.shape[1])
+    shares = np.divide(elsewhere, confident, out=np.zeros(len(size)), where=confident > 0)
+    return round(float(size @ shares))
+
+
+def ranking_quality(score: Floats, wrong: NDArray[np.bool_]) -> dict[str, Any]:
+    """Precision among the k highest scores, area under the ROC curve, average precision."""
+    # Imported here: it takes a second, and only data with known truth needs it.
+    from sklearn.metrics import average_precision_score, roc_auc_score  # type: ignore[import-untyped]
+
+    total = int(wrong.sum())
+    if total in (0, len(wrong)):
+        return {"wrong": total, "precision_at": {}, "auroc": None, "average_precision": None}
+    ranked = wrong[np.argsort(-score, kind="stable")]
+    places = sorted({k for k in (*PRECISION_AT, total) if k <= len(wrong)})
+    return {
+        "wrong": total,
+        "precision_at": {str(k): float(ranked[:k].mean()) for k in places},
+        "auroc": float(roc_auc_score(wrong, score)),
+        "average_precision": float(average_precision_score(wrong, score)),
+    }
+
+
+def suspect_labels(
+    probs: ArrayLike,
+    given: ArrayLike,
+    *,
+    ids: ArrayLike | None = None,
+    classes: tuple[str, ...] | None = None,
+    true: ArrayLike | None = None,
+) -> Suspects:
+    """Rank samples by how little ``probs`` ``[n, K]`` believe their ``given`` label ``[n]``; -1 has none to doubt."""
+    values, labels = _checked(probs, given)
+    labelled = np.flatnonzero(labels >= 0)
+    values, own = values[labelled], labels[labelled]
+    if len(np.unique(own)) < 2:
+        raise ValueError("given labels are of one class only, so nothing can be suspected of being another")
+    score = scores(values, own)
+    order = np.argsort(-score, kind="stable")
+    chosen = labelled[order]
+    return Suspects(
+        ids=chosen if ids is None else np.asarray(ids, dtype=np.int64)[chosen],
+        given=labels[chosen],
+        suggested=suggestions(values, own)[order],
+        score=score[order],
+        estimated=estimated_errors(values, own),
+        classes=classes or tuple(str(k) for k in range(values.shape[1])),
+        true=None if true is None else np.asarray(true, dtype=np.int64)[chosen],
+    )
+
+
+def of_run(folder: RunFolder) -> Suspects:
+    """The training samples of a finished run, judged by its final teacher."""
+    teacher = folder.teacher().float().numpy()
+    labels, split = folder.labels(), folder.split()
+    known = noise.parse(labels.spec).kind in TRUTH_KNOWN
+    return suspect_labels(
+        teacher,
+        labels.given[split.train],
+        ids=split.train,
+        classes=tuple(folder.data()["classes"]),
+        true=labels.true[split.train] if known else None,
+    )
+
+
+def _checked(probs: ArrayLike, given: ArrayLike) -> tuple[Floats, Labels]:
+    values, labels = np.array(probs, dtype=np.float64), np.asarray(given)
+    if values.ndim != 2 or 0 in values.shape:
+        raise ValueError(f"probs has shape {values.shape}, but [samples, classes] with at least one of each is needed")
+    if labels.shape != values.shape[:1] or not np.issubdtype(labels.dtype, np.integer):
+        raise ValueError(f"given is {labels.dtype} of shape {labels.shape}, but integers [{len(values)}] are needed")
+    bad = np.flatnonzero((labels < -1) | (labels >= values.shape[1]))
+    if len(bad):
+        raise ValueError(f"given[{bad[0]}] is {labels[bad[0]]}, but num_classes is {values.shape[1]}")
+    if not np.isfinite(values).all() or (values < 0).any():
+        row, column = np.argwhere(~(np.isfinite(values) & (values >= 0)))[0]
+        raise ValueError(f"probs[{row}, {column}] is {values[row, column]}, but a probability is finite and at least 0")
+    return values, labels.astype(np.int64)

@@ -1,0 +1,109 @@
+"""``vista labels runs/digits-symmetric-0.4-vista-seed0 --clean labels.csv``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.table import Table
+from rich.text import Text
+
+from vista.analysis import suspect_files, suspects
+from vista.analysis.suspects import Suspects
+from vista.cli import terminal
+from vista.cli.arguments import parse
+from vista.training.run_folder import RunFolder
+
+HELP = "rank the training samples whose given label looks wrong"
+ABOUT = """Rank the training samples of a finished run by how little its final teacher believes their given label.
+
+Ids are positions in the training data as shipped. The list goes to suspected_labels.csv and .json in the run's
+folder."""
+SHOWN = 20
+NAME = "suspected_labels"
+
+
+@dataclass(frozen=True)
+class Labels:
+    run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
+    """Folder of a finished run whose method keeps a teacher."""
+    top: Annotated[int | None, tyro.conf.arg(metavar="K")] = None
+    """List so many samples; as many as are estimated to be wrong if neither this nor --min-score is given."""
+    min_score: Annotated[float | None, tyro.conf.arg(metavar="S")] = None
+    """List the samples with at least this score: 0.5 is a label as usual, 1 one not believed at all."""
+    out: Annotated[str | None, tyro.conf.arg(metavar="DIR")] = None
+    """Another folder for the lists."""
+    clean: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    """Write all labels, the listed ones corrected, as a CSV that --noise file:FILE reads."""
+    drop: bool = False
+    """In that file mark the listed samples as unlabelled (-1), instead of correcting them."""
+    json: bool = False
+    """Print one JSON object to stdout."""
+
+
+def run(argv: list[str]) -> int:
+    flags = parse(Labels, argv, "labels", ABOUT)
+    if flags.drop and flags.clean is None:
+        raise ValueError("drop only changes what --clean FILE writes, but no --clean was given")
+    folder = RunFolder.open(flags.run)
+    found = suspects.of_run(folder)
+    count = _count(flags, found)
+    place = Path(flags.out) if flags.out else folder.path
+    place.mkdir(parents=True, exist_ok=True)
+    written = [place / f"{NAME}.csv", place / f"{NAME}.json"]
+    suspect_files.write_csv(written[0], found, count)
+    suspect_files.write_json(written[1], found, count)
+    if flags.clean is not None:
+        labels = suspect_files.corrected(folder.labels().given, found, count, drop=flags.drop)
+        suspect_files.write_label_file(Path(flags.clean), labels)
+        written.append(Path(flags.clean))
+    if flags.json:
+        print(json.dumps({"run": str(folder.path), **suspect_files.report(found, count)}, allow_nan=False))
+        return 0
+    _print(found, count, written)
+    return 0
+
+
+def _count(flags: Labels, found: Suspects) -> int:
+    """How many samples are listed."""
+    if flags.top is not None and flags.min_score is not None:
+        raise ValueError("top and min_score were both given, but one of them decides how many samples are listed")
+    if flags.top is not None:
+        if not 1 <= flags.top <= len(found):
+            raise ValueError(f"top is {flags.top}, but there are {len(found)} labelled training samples: 1 to that")
+        return flags.top
+    if flags.min_score is not None:
+        if not 0 <= flags.min_score <= 1:
+            raise ValueError(f"min_score is {flags.min_score}, but scores lie between 0 and 1")
+        return int((found.score >= flags.min_score).sum())
+    return found.estimated
+
+
+def _print(found: Suspects, count: int, written: list[Path]) -> None:
+    out = terminal.console()
+    table = Table(title=f"{count} of {len(found)} training labels look wrong", title_justify="left")
+    for name in ("id", "given", "suggested", "score", *(["true"] if found.true is not None else [])):
+        table.add_column(name, justify="right" if name in ("id", "score") else "left", overflow="fold")
+    for row in suspect_files.rows(found, min(count, SHOWN)):
+        cells = [str(row["id"]), row["given_name"], row["suggested_name"], f"{row['score']:.3f}"]
+        if found.true is not None:
+            cells.append(found.classes[row["true"]])
+        table.add_row(*(Text(cell) for cell in cells))
+    if count:
+        out.print(table)
+    else:
+        out.print("no label looks wrong")
+    if count > SHOWN:
+        out.print(f"... and {count - SHOWN} more, in the files")
+    quality = found.quality()
+    if quality is not None and quality["auroc"] is not None:
+        precision = ", ".join(f"{share:.3f} at {k}" for k, share in quality["precision_at"].items())
+        out.print(
+            f"{quality['wrong']} labels are truly wrong: AUROC {quality['auroc']:.4f}, "
+            f"average precision {quality['average_precision']:.4f}, precision {precision}"
+        )
+    for path in written:
+        out.print(Text(f"wrote {path}"), soft_wrap=True)

@@ -1,0 +1,85 @@
+"""``vista report runs/compare-digits-symmetric-0.4 -o page.html --figures figures``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from vista.analysis.runs import Run, grouped, read_runs
+from vista.cli.arguments import parse
+from vista.report import drawing
+from vista.report.page import write_page
+from vista.report.watch import watch
+
+HELP = "draw runs: a page to look through, and the paper's figures"
+ABOUT = """Write one self-contained HTML page of the runs, or their figures as files.
+
+A run is its folder, the folder of a TrajectoryRecorder, a .npz of epochs x samples, or a folder with runs below it."""
+Name = Literal[
+    "forgetting", "marginal-coverage", "life-expectancy", "end-of-training", "contributing-set", "test-vs-validation"
+]
+
+
+@dataclass(frozen=True)
+class Report:
+    runs: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="RUN...")]
+    """What to draw; runs that differ in their seeds alone are drawn as one, with a band."""
+    out: Annotated[str | None, tyro.conf.arg(aliases=["-o"], metavar="FILE")] = None
+    """The page; report.html if neither this nor --figures is given."""
+    figures: Annotated[str | None, tyro.conf.arg(metavar="DIR")] = None
+    """Also write every figure to this folder."""
+    formats: tuple[drawing.Format, ...] = ("png", "svg", "pdf")
+    """Formats of the figures."""
+    only: tuple[Name, ...] = ()
+    """Only these figures."""
+    watch: bool = False
+    """Keep the page fresh until all runs have finished."""
+    every: Annotated[float, tyro.conf.arg(metavar="SECONDS")] = 5.0
+    """How often to look, while watching."""
+
+
+def run(argv: list[str]) -> int:
+    flags = parse(Report, argv, "report", ABOUT)
+    if flags.every <= 0:
+        raise ValueError(f"every is {flags.every}, but it must be greater than 0")
+    page = Path(flags.out or "report.html") if flags.out or not flags.figures or flags.watch else None
+    if page is not None and not page.parent.is_dir():
+        raise FileNotFoundError(f"{page.parent} is no folder, so {page} cannot be written there")
+    if flags.watch and page is not None:
+        return _watch(flags, page)
+    runs = read_runs(flags.runs)
+    if page is not None:
+        write_page(runs, page)
+        print(f"wrote {page}")
+    _write_figures(flags, runs)
+    return 0
+
+
+def _watch(flags: Report, page: Path) -> int:
+    def wrote(runs: Sequence[Run], over: bool) -> None:
+        epochs = sum(len(run) for run in runs)
+        print(f"wrote {page}: {len(runs)} runs, {epochs} epochs{', all finished' if over else ''}", flush=True)
+
+    print(f"open {page}; it follows the runs until they have finished (Ctrl-C stops)", file=sys.stderr)
+    try:
+        watch(flags.runs, page, wrote, seconds=flags.every)
+    except KeyboardInterrupt:
+        return 130
+    _write_figures(flags, read_runs(flags.runs))
+    return 0
+
+
+def _write_figures(flags: Report, runs: Sequence[Run]) -> None:
+    if flags.figures is None:
+        return
+    empty = next((run for run in runs if not len(run)), None)
+    if empty is not None:
+        raise ValueError(f"{empty.path} has not ended its first epoch, so there is nothing to draw yet")
+    names: Sequence[str] = flags.only or list(drawing.DRAWINGS)
+    for path in drawing.save_all(grouped(runs), Path(flags.figures), names, flags.formats):
+        print(f"wrote {path}")

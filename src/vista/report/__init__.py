@@ -1,0 +1,1 @@
+"""Figures and the page, drawn from records alone."""

@@ -1,0 +1,231 @@
+"use strict";
+// Drawing: everything is made by createElement and textContent, so that names from outside stay text.
+const SVG = "http://www.w3.org/2000/svg";
+const SERIES = 6;
+const DASHES = ["", "6 3", "2 2.4", "8 3 2 3", "4 2 1 2 1 2", "10 4"];
+const redraws = [];
+
+function html(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+function svg(tag, attributes = {}, text = null) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  if (text !== null) element.textContent = text;
+  return element;
+}
+
+const colour = (place) => `var(--s${place % SERIES})`;
+const percent = (share, digits = 2) => `${(100 * share).toFixed(digits)} %`;
+const spread = (band, i, show) => show(band.mean[i]) + (band.se ? ` ± ${show(band.se[i]).replace(" %", "")}` : "");
+
+function readable(bytes) {
+  const units = ["B", "KB", "MB", "GB", "TB"];
+  let place = 0;
+  while (bytes >= 1000 && place < units.length - 1) { bytes /= 1000; place += 1; }
+  return `${Number(bytes.toPrecision(3))} ${units[place]}`;
+}
+
+// ---------------------------------------------------------------- the tooltip
+
+function showTip(lines, x, y) {
+  const tip = document.getElementById("tip");
+  tip.replaceChildren(...lines.map((line) => html("div", {}, line)));
+  tip.hidden = false;
+  const box = tip.getBoundingClientRect();
+  const left = x + 14 + box.width > innerWidth ? x - 14 - box.width : x + 14;
+  tip.style.left = `${Math.max(4, Math.min(left, innerWidth - box.width - 4))}px`;
+  tip.style.top = `${Math.max(4, Math.min(y - box.height - 10, innerHeight - box.height - 4))}px`;
+}
+
+function hideTip() { document.getElementById("tip").hidden = true; }
+
+// ---------------------------------------------------------------- frame and axes
+
+function ticks(low, high, count) {
+  const raw = (high - low) / Math.max(1, count);
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].find((s) => s * power >= raw * 0.999) * power;
+  const found = [];
+  for (let v = Math.ceil(low / step - 1e-9) * step; v <= high + step * 1e-9; v += step) found.push(Number(v.toPrecision(12)));
+  return found;
+}
+
+function frame(width, height, options) {
+  const margin = { left: 44, right: 8, top: options.yLabel ? 22 : 8, bottom: 36 };
+  const inner = { width: Math.max(20, width - margin.left - margin.right), height: height - margin.top - margin.bottom };
+  const [x0, x1] = options.x, [y0, y1] = options.y;
+  const place = {
+    x: (v) => margin.left + ((v - x0) / (x1 - x0)) * inner.width,
+    y: (v) => margin.top + (1 - (v - y0) / (y1 - y0)) * inner.height,
+  };
+  const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": options.label });
+  for (const v of options.yTicks ?? ticks(y0, y1, 4)) {
+    const y = place.y(v);
+    root.append(svg("line", { class: "grid", x1: margin.left, x2: margin.left + inner.width, y1: y, y2: y }));
+    root.append(svg("text", { x: margin.left - 6, y: y + 4, "text-anchor": "end" }, options.yShow ? options.yShow(v) : String(v)));
+  }
+  const whole = ticks(x0, x1, Math.min(8, inner.width / 45)).filter((v) => !options.wholeX || Number.isInteger(v));
+  for (const v of whole) {
+    if (v < x0 || (options.wholeX && v < 1)) continue;
+    root.append(svg("text", { x: place.x(v), y: height - margin.bottom + 16, "text-anchor": "middle" }, String(v)));
+  }
+  if (options.yLabel) root.append(svg("text", { x: 2, y: 11 }, options.yLabel));
+  const base = margin.top + inner.height;
+  root.append(svg("line", { class: "axis", x1: margin.left, x2: margin.left + inner.width, y1: base, y2: base }));
+  root.append(svg("text", { x: margin.left + inner.width / 2, y: height - 4, "text-anchor": "middle" }, options.xLabel));
+  return { root, margin, inner, place };
+}
+
+// A chart redraws at its own width; hover, touch and arrow keys ask it for the tooltip of a place.
+function chart(draw, name) {
+  const element = html("div", { class: "chart", tabindex: "0", "data-figure": name });
+  let drawn = null, at = 0;
+  const redraw = () => { if (element.clientWidth) { drawn = draw(element.clientWidth, element); element.replaceChildren(...drawn.layers); } };
+  const point = (event) => {
+    const box = element.getBoundingClientRect();
+    const found = drawn?.at(event.clientX - box.left, event.clientY - box.top);
+    if (!found) return hideTip();
+    at = found.index ?? at;
+    showTip(found.lines, event.clientX, event.clientY);
+  };
+  element.addEventListener("pointermove", point);
+  element.addEventListener("pointerdown", point);
+  element.addEventListener("pointerleave", () => { hideTip(); drawn?.leave?.(); });
+  element.addEventListener("blur", hideTip);
+  element.addEventListener("keydown", (event) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!step || !drawn?.index) return;
+    event.preventDefault();
+    const found = drawn.index(at + step);
+    if (!found) return;
+    at = found.index;
+    const box = element.getBoundingClientRect();
+    showTip(found.lines, box.left + found.x, box.top + found.y);
+  });
+  let width = 0;
+  new ResizeObserver(() => { if (element.clientWidth !== width) { width = element.clientWidth; redraw(); } }).observe(element);
+  redraws.push(redraw);
+  return element;
+}
+
+// Epochs 1..E along x: which one the pointer is over, and a mark behind it.
+function overEpochs(parts, count, lines) {
+  const { root, margin, inner, place } = parts;
+  const mark = svg("rect", { class: "mark", y: margin.top, height: inner.height, width: Math.max(1, inner.width / count), visibility: "hidden" });
+  root.append(mark);
+  const index = (i) => {
+    if (i < 0 || i >= count) return null;
+    mark.setAttribute("x", place.x(i + 0.5));
+    mark.setAttribute("visibility", "visible");
+    return { index: i, lines: lines(i), x: place.x(i + 1), y: margin.top + inner.height / 3 };
+  };
+  return {
+    layers: [root],
+    index,
+    at: (x) => index(Math.floor(((x - margin.left) / inner.width) * count)),
+    leave: () => mark.setAttribute("visibility", "hidden"),
+  };
+}
+
+// ---------------------------------------------------------------- the kinds of charts
+
+function bars(panel, top, name) {
+  const count = panel.accuracy.mean.length;
+  return chart((width) => {
+    const parts = frame(width, 240, { x: [0.5, count + 0.5], y: [0, top], xLabel: "epoch", yLabel: "% of the validation samples", wholeX: true, label: `${name}: ${panel.name}`,
+      yTicks: ticks(0, 100 * top, 4).map((v) => v / 100), yShow: (v) => String(Math.round(100 * v)) });
+    const gap = parts.inner.width / count > 4 ? 0.43 : 0.5;
+    const put = (band, fill, ink) => {
+      const outline = band.mean.map((v, i) => {
+        const [l, r, y] = [parts.place.x(i + 1 - gap), parts.place.x(i + 1 + gap), parts.place.y(v)];
+        return `M${l.toFixed(1)} ${parts.place.y(0)}V${y.toFixed(1)}H${r.toFixed(1)}V${parts.place.y(0)}Z`;
+      });
+      parts.root.append(svg("path", { d: outline.join(""), fill }));
+      if (!band.se) return;
+      const whiskers = band.mean.map((v, i) => `M${parts.place.x(i + 1).toFixed(1)} ${parts.place.y(v - band.se[i]).toFixed(1)}V${parts.place.y(v + band.se[i]).toFixed(1)}`);
+      parts.root.append(svg("path", { d: whiskers.join(""), stroke: ink, "stroke-width": 1, opacity: 0.55 }));
+    };
+    put(panel.accuracy, "var(--yellow)", "var(--ink)");
+    put(panel.residual, "var(--blue)", "var(--on-blue)");
+    return overEpochs(parts, count, (i) => [`${panel.name}, epoch ${i + 1}`, `right then: ${spread(panel.accuracy, i, percent)}`,
+      `still right at the end: ${spread(panel.residual, i, percent)}`, `gap: ${percent(panel.accuracy.mean[i] - panel.residual.mean[i])}`]);
+  }, name);
+}
+
+function curves(series, options, name) {
+  const count = Math.max(...series.map((s) => s.band.mean.length));
+  const values = series.flatMap((s) => s.band.mean.map((v, i) => v + (s.band.se ? s.band.se[i] : 0)));
+  const low = options.fromZero ? 0 : Math.max(0, Math.min(...series.flatMap((s) => s.band.mean)) - 0.03);
+  const high = options.top ?? Math.max(...values, low + (options.least ?? 0.01)) * 1.04;
+  const factor = options.factor ?? 1;
+  return chart((width) => {
+    const parts = frame(width, options.height ?? 250, { x: [0.5, count + 0.5], y: [options.low ?? low, high], xLabel: options.xLabel, yLabel: options.yLabel, wholeX: true, label: options.label,
+      yTicks: ticks(factor * (options.low ?? low), factor * high, 4).map((v) => v / factor), yShow: (v) => String(Number((factor * v).toPrecision(6))) });
+    const path = (ys) => ys.map((v, i) => `${i ? "L" : "M"}${parts.place.x(i + 1).toFixed(1)} ${parts.place.y(v).toFixed(1)}`).join("");
+    for (const { band, place } of series) {
+      if (!band.se) continue;
+      const up = band.mean.map((v, i) => v + band.se[i]);
+      const down = band.mean.map((v, i) => Math.max(options.low ?? low, v - band.se[i]));
+      const back = down.map((v, i) => `L${parts.place.x(i + 1).toFixed(1)} ${parts.place.y(v).toFixed(1)}`).reverse().join("");
+      parts.root.append(svg("path", { d: `${path(up)}${back}Z`, fill: colour(place), opacity: 0.16 }));
+    }
+    for (const { band, place } of series) {
+      parts.root.append(svg("path", { d: path(band.mean), fill: "none", stroke: colour(place), "stroke-width": 1.8, "stroke-dasharray": DASHES[place % SERIES], "stroke-linejoin": "round" }));
+    }
+    return overEpochs(parts, count, (i) => [`${options.prefix ?? ""}epoch ${i + 1}`, ...series.filter((s) => i < s.band.mean.length).map((s) => `${s.name}: ${options.show(s, i)}`)]);
+  }, name);
+}
+
+// Cells over epochs x rows on a canvas; `columns[s]` holds [first row, values...] of state s.
+function heat(options, name) {
+  const { columns, rows, low, high } = options;
+  const strength = (v) => (high > low ? Math.log(v / low) / Math.log(high / low) : 1);
+  return chart((width, element) => {
+    const parts = frame(width, options.height ?? 240, { x: [0.5, columns.length + 0.5], y: [options.y0, rows + options.y0], xLabel: options.xLabel, yLabel: options.yLabel, wholeX: true, label: options.label });
+    const canvas = html("canvas"), scale = devicePixelRatio || 1;
+    canvas.width = Math.round(parts.inner.width * scale);
+    canvas.height = Math.round(parts.inner.height * scale);
+    Object.assign(canvas.style, { left: `${parts.margin.left}px`, top: `${parts.margin.top}px`, width: `${parts.inner.width}px`, height: `${parts.inner.height}px` });
+    const paint = canvas.getContext("2d"), shades = ramp();
+    const [w, h] = [canvas.width / columns.length, canvas.height / rows];
+    columns.forEach(([first, ...values], s) => values.forEach((v, a) => {
+      if (!v) return;
+      paint.fillStyle = shade(shades, strength(v));
+      const [l, t] = [Math.floor(s * w), Math.floor(canvas.height - (first + a + 1) * h)];
+      paint.fillRect(l, t, Math.max(1, Math.floor((s + 1) * w) - l), Math.max(1, Math.floor(canvas.height - (first + a) * h) - t));
+    }));
+    element.style.height = `${options.height ?? 240}px`;
+    return {
+      layers: [parts.root, canvas],
+      at: (x, y) => {
+        const s = Math.floor(((x - parts.margin.left) / parts.inner.width) * columns.length);
+        const r = Math.floor((1 - (y - parts.margin.top) / parts.inner.height) * rows);
+        if (s < 0 || s >= columns.length || r < 0 || r >= rows) return null;
+        const [first, ...values] = columns[s];
+        return { lines: options.tip(s, r, values[r - first] ?? 0) };
+      },
+    };
+  }, name);
+}
+
+function isDark() {
+  const chosen = document.documentElement.dataset.theme;
+  return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
+// Little to much, through lightness alone as well: away from the ground it lies on.
+function ramp() {
+  return isDark()
+    ? [[44, 66, 104], [84, 111, 138], [158, 155, 122], [255, 222, 84]]
+    : [[247, 222, 110], [170, 170, 128], [86, 108, 140], [14, 42, 88]];
+}
+
+function shade(stops, strength) {
+  const at = Math.min(0.9999, Math.max(0, strength)) * (stops.length - 1), k = Math.floor(at);
+  return `rgb(${stops[k].map((v, c) => Math.round(v + (stops[k + 1][c] - v) * (at - k))).join(" ")})`;
+}

@@ -1,0 +1,92 @@
+// The suspected labels, filtered by class and score, a screenful at a time; then the page itself.
+function remember(key, value) {
+  try { sessionStorage.setItem(`vista-${key}`, value); } catch { /* a page opened from a file may have no storage */ }
+}
+
+function remembered(key) {
+  try { return sessionStorage.getItem(`vista-${key}`); } catch { return null; }
+}
+
+function suspectCard(row, suspects) {
+  const name = (k) => suspects.classes[k];
+  const card = html("div", { class: "suspect", "data-id": row.id });
+  if (row.picture) card.append(html("img", { src: row.picture, alt: `sample ${row.id}`, decoding: "async" }));
+  card.append(html("div", { class: "change" }, html("s", {}, name(row.given)), " → ", html("b", {}, name(row.suggested))));
+  card.append(html("div", { class: "quiet" }, `#${row.id}, score ${row.score.toFixed(2)}`));
+  if (row.true !== undefined) {
+    const verdict = row.true === row.given ? "given is right" : row.true === row.suggested ? "suggested is right" : `truly ${name(row.true)}`;
+    card.append(html("div", { class: row.true === row.suggested ? "quiet" : "wrong" }, verdict));
+  }
+  const level = html("i");
+  level.style.width = `${100 * row.score}%`;
+  card.append(html("div", { class: "bar" }, level));
+  return card;
+}
+
+function gallery(data) {
+  const suspects = data.suspects;
+  if (!suspects) return section("suspects", "Suspected labels", data.how.no_suspects);
+  const PAGE = 60;
+  const used = (key) => [...new Set(suspects.rows.map((row) => row[key]))].sort((a, b) => a - b);
+  const choice = (id, key) => {
+    const select = html("select", { id }, html("option", { value: "" }, "all"), ...used(key).map((k) => html("option", { value: k }, suspects.classes[k])));
+    const before = remembered(id);
+    if (before !== null && [...select.options].some((o) => o.value === before)) select.value = before;
+    return select;
+  };
+  const given = choice("filter-given", "given"), suggested = choice("filter-suggested", "suggested");
+  const lowest = Math.floor(100 * Math.min(...suspects.rows.map((row) => row.score))) / 100;
+  const score = html("input", { id: "filter-score", type: "range", min: lowest, max: 1, step: 0.01, value: remembered("filter-score") ?? lowest });
+  const least = html("output"), count = html("span", { id: "suspect-count" });
+  const grid = html("div", { class: "gallery", id: "suspect-gallery" }), more = html("button", { type: "button", class: "more" }, "Show more");
+  let limit = PAGE;
+  const show = () => {
+    for (const control of [given, suggested, score]) remember(control.id, control.value);
+    least.textContent = Number(score.value).toFixed(2);
+    const kept = suspects.rows.filter((row) => (given.value === "" || row.given === Number(given.value)) &&
+      (suggested.value === "" || row.suggested === Number(suggested.value)) && row.score >= Number(score.value));
+    count.textContent = `${Math.min(limit, kept.length)} shown of ${kept.length}`;
+    grid.replaceChildren(...kept.slice(0, limit).map((row) => suspectCard(row, suspects)));
+    more.hidden = kept.length <= limit;
+  };
+  for (const control of [given, suggested, score]) control.addEventListener("input", () => { limit = PAGE; show(); });
+  more.addEventListener("click", () => { limit += PAGE; show(); });
+  section("suspects", "Suspected labels", data.how.suspects, html("p", { class: "how" }, suspects.note),
+    html("div", { class: "filters" }, html("label", {}, "given", given), html("label", {}, "suggested", suggested), html("label", {}, "score from", score, least), count),
+    grid, more);
+  show();
+}
+
+function themeSwitch() {
+  const button = document.getElementById("theme"), names = ["", "light", "dark"];
+  const set = (name) => {
+    if (name) document.documentElement.dataset.theme = name;
+    else delete document.documentElement.dataset.theme;
+    button.textContent = { "": "◐ system", light: "☀ light", dark: "☾ dark" }[name];
+    remember("theme", name);
+    for (const redraw of redraws) redraw();
+  };
+  button.addEventListener("click", () => set(names[(names.indexOf(document.documentElement.dataset.theme ?? "") + 1) % names.length]));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { for (const redraw of redraws) redraw(); });
+  set(names.includes(remembered("theme")) ? remembered("theme") : "");
+}
+
+function open(data) {
+  document.getElementById("title").textContent = data.title;
+  document.getElementById("subtitle").textContent = data.subtitle;
+  document.getElementById("footer").textContent = data.footer;
+  comparison(data);
+  if (data.figures) {
+    for (const draw of [forgetting, timeline, marginalCoverage, lifeExpectancy, lineSections, forgottenClasses]) draw(data);
+  }
+  gallery(data);
+  descriptions(data);
+  themeSwitch();
+  if (data.watching) {
+    addEventListener("pagehide", () => remember("scroll", String(scrollY)));
+    scrollTo(0, Number(remembered("scroll") ?? 0));
+  }
+  document.documentElement.dataset.ready = "true";
+}
+
+open(JSON.parse(document.getElementById("data").textContent));

@@ -1,0 +1,136 @@
+"""Everything the page shows, as plain values."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import vista
+from vista.analysis import suspect_files, suspects
+from vista.analysis.runs import Group, Run, grouped
+from vista.analysis.table import COLUMNS, comparison
+from vista.analysis.trajectory import best_epoch
+from vista.report import figures, pictures
+from vista.report.reading import HOW
+from vista.training import run_folder
+from vista.training.run_folder import RunFolder
+
+MOST_SUSPECTS = 500
+
+
+def payload(runs: Sequence[Run], *, watching: bool = False) -> dict[str, Any]:
+    """Everything the page shows, as plain values."""
+    begun = [run for run in runs if len(run)]
+    groups = grouped(begun)
+    first = runs[0]
+    known = {name: first.config.get(name) for name in ("data", "noise")}
+    epochs = max(len(run) for run in runs)
+    what = f"{known['data']}, noise {known['noise']}" if known["data"] else first.name
+    waiting = len(runs) - len(begun)
+    return {
+        "title": " and ".join(_listed([group.name for group in grouped(runs)]))
+        + (f" on {known['data']}" if known["data"] else ""),
+        "subtitle": f"{what}; {len(runs)} runs, {epochs} epochs"
+        + (f"; {waiting} of them have not ended their first epoch" if waiting else ""),
+        "footer": f"Written by vista {vista.__version__} from the runs' records.",
+        "watching": watching,
+        "how": HOW,
+        "table": _table(groups),
+        "figures": _figures(groups) if groups else None,
+        "suspects": _suspects(groups),
+        "runs": [_described(group, run) for group in grouped(runs) for run in group.runs],
+    }
+
+
+def _listed(names: list[str]) -> list[str]:
+    return names if len(names) < 3 else [", ".join(names[:-1]), names[-1]]
+
+
+def _described(group: Group, run: Run) -> dict[str, Any]:
+    config = {name: value for name, value in run.config.items() if name != "format"}
+    return {"group": group.name, "path": str(run.path), "config": config, "environment": run.environment}
+
+
+def _table(groups: Sequence[Group]) -> dict[str, Any]:
+    rows = comparison(groups)
+    shown = [c for c in COLUMNS if any(row.cells[c.key] is not None for row in rows)]
+    columns = [{"key": c.key, "title": c.title, "digits": c.digits} for c in shown]
+    return {"columns": columns, "rows": _plain(rows)}
+
+
+def _figures(groups: Sequence[Group]) -> dict[str, Any]:
+    data = {name: _plain(make(groups)) for name, make in figures.FIGURES.items() if name != "life-expectancy"}
+    data["forgotten-classes"] = _plain(figures.forgotten_classes(groups))
+    data["life-expectancy"] = [
+        {
+            "name": panel.name,
+            "run": panel.run,
+            "samples": panel.samples,
+            "lifespans": panel.lifespans.tolist(),
+            "columns": [[0, *_trimmed(column.tolist())] for column in panel.by_age.T],
+        }
+        for panel in figures.life_expectancy(groups)
+    ]
+    lines = figures.timeline(groups)
+    data["timeline"] = [
+        {"name": line.name, "run": line.run, "kept": line.kept, "columns": _since_birth(line.weights)}
+        for line in ([line for line in lines if line.kept] or lines)
+    ]
+    return data
+
+
+def _since_birth(weights: Any) -> list[list[float]]:
+    """Per state its first row and its weights from there on."""
+    rounded = np.round(weights, 4)
+    return [[s, *_trimmed(rounded[s:, s].tolist())] for s in range(len(weights))]
+
+
+def _trimmed(values: list[Any]) -> list[Any]:
+    while values and not values[-1]:
+        values.pop()
+    return values
+
+
+def _suspects(groups: Sequence[Group]) -> dict[str, Any] | None:
+    """Of the run with a teacher that has the highest validation accuracy."""
+    able = [r for g in groups for r in g.runs if r.is_folder and (r.path / run_folder.TEACHER).exists()]
+    if not able:
+        return None
+    run = max(able, key=lambda r: float(r.correct("given")[best_epoch(r.correct("given")) - 1].mean()))
+    found = suspects.of_run(RunFolder(run.path))
+    rows: list[dict[str, Any]] = [
+        {key: value for key, value in row.items() if not key.endswith("_name")}
+        for row in suspect_files.rows(found, min(found.estimated, MOST_SUSPECTS))
+    ]
+    note = f"By {run.path}: about {found.estimated} of {len(found)} training labels look wrong"
+    quality = found.quality()
+    if quality is not None and quality["auroc"] is not None:
+        note += (
+            f"; {quality['wrong']} truly are. AUROC {quality['auroc']:.4f}, average precision "
+            f"{quality['average_precision']:.4f}"
+        )
+    if found.estimated > len(rows):
+        note += f". The first {len(rows)} are here, `vista labels` writes all"
+    try:
+        uris = pictures.thumbnails(run.config["data"], run.config["root"], [row["id"] for row in rows])
+    except (OSError, ValueError) as error:
+        uris, note = [], f"{note}. No pictures: {error}"
+    for row, uri in zip(rows, uris):
+        row["picture"] = uri
+    return {"rows": rows, "classes": list(found.classes), "note": f"{note}."} if rows else None
+
+
+def _plain(value: Any) -> Any:
+    """Dataclasses and arrays as JSON knows them, shares to five digits."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, np.ndarray):
+        return np.round(value, 5).tolist()
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value

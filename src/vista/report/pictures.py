@@ -1,0 +1,47 @@
+"""Small pictures of training samples as data URIs, for a page that needs no other file."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from vista.data import source
+
+LARGEST = 48  # pixels on the longer side
+COLOURS = 96  # enough for a thumbnail, and half the bytes
+MOST_BYTES = 3_000_000
+
+
+def thumbnails(data: str, root: str | None, ids: Sequence[int]) -> list[str]:
+    """A PNG per training sample ``ids`` of the data set; an error says why there can be none."""
+    images = source.load(data, root)
+    if not images.is_image:
+        raise ValueError(f"{data} has no pictures")
+    if len(ids) and max(ids) >= len(images.train_inputs):
+        raise ValueError(f"{data} has {len(images.train_inputs)} samples now, but the run knew sample {max(ids)}")
+    found: list[str] = []
+    used = 0
+    for place in ids:
+        uri = thumbnail(images.train_inputs[place])
+        used += len(uri)
+        if used > MOST_BYTES:
+            break  # the page must stay light: the rest are rows
+        found.append(uri)
+    return found
+
+
+def thumbnail(pixels: NDArray[np.uint8]) -> str:
+    """``data:image/png;base64,...`` of uint8 ``[H, W, C]`` with C = 1 or 3."""
+    image = Image.fromarray(np.asarray(pixels)[..., 0] if pixels.shape[-1] == 1 else np.asarray(pixels))
+    if max(image.size) > LARGEST:
+        image.thumbnail((LARGEST, LARGEST), Image.Resampling.LANCZOS)
+    if image.mode == "RGB":
+        image = image.quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    content = io.BytesIO()
+    image.save(content, "PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(content.getvalue()).decode()

@@ -1,0 +1,46 @@
+"""How to read each part of the page, in a sentence or two."""
+
+HOW = {
+    "comparison": (
+        "Means over the seeds with standard errors; the best of a column in bold. Validation labels carry the "
+        "same noise as the training labels, test labels do not; nothing is chosen by the test set."
+    ),
+    "forgetting": (
+        "Yellow: how many validation samples were right at an epoch. Blue: how many of those very samples are "
+        "still right at the end. The yellow that shows above the blue was known once and then lost."
+    ),
+    "timeline": (
+        "Each column is a past state, each row the teacher made after an epoch. A cell's colour is the weight of "
+        "that state in that teacher: long columns are states that stayed needed, the diagonal is the present."
+    ),
+    "marginal-coverage": (
+        "The anchors at the end, best-ranked first. Grey is what better-ranked anchors cover already, blue what "
+        "this one adds; its share of all the blue is its weight in the teacher. The yellow line is all it gets "
+        "right."
+    ),
+    "life-expectancy": (
+        "A bar above an epoch is as tall as the number of epochs its state was still the only one to get some "
+        "sample right; its colour fades as later states take over. Short bars: what was learned is handed on."
+    ),
+    "end-of-training": (
+        "How much of the validation set each epoch still has to itself when all states are ranked at the end. "
+        "Spikes far from the right edge are knowledge that the final model does not have."
+    ),
+    "contributing-set": (
+        "The number of past states whose predictions the teacher needs. The highest point is the storage that a "
+        "run needs."
+    ),
+    "test-vs-validation": (
+        "Test labels are clean; validation labels have the noise of the training labels, so their curve lies "
+        "lower. The two rise and fall together when validation is a good guide."
+    ),
+    "forgotten-classes": (
+        "Per class, the share of validation samples that were right at some epoch and are wrong at the end."
+    ),
+    "suspects": (
+        "Training samples whose given label the final teacher believes least, compared with what is usual for "
+        "that class. A score of 0.5 is as usual, 1 is not believed at all."
+    ),
+    "no_suspects": ("None of these runs has finished with a teacher, so there is nothing to suspect labels by."),
+    "runs": ("What each run was, and where it ran."),
+}

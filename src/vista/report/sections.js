@@ -1,0 +1,172 @@
+// One function per section of the page; `data` is what the page was written with.
+function legend(entries) {
+  return html("div", { class: "legend" }, ...entries.map(({ name, place, fill }) => {
+    const sample = svg("svg", { width: 26, height: 12, "aria-hidden": "true" });
+    if (fill) sample.append(svg("rect", { x: 6, width: 14, height: 12, rx: 2, fill }));
+    else sample.append(svg("line", { x1: 0, x2: 26, y1: 6, y2: 6, stroke: colour(place), "stroke-width": 2, "stroke-dasharray": DASHES[place % SERIES] }));
+    return html("span", {}, sample, name);
+  }));
+}
+
+function panel(name, note, ...content) {
+  const heading = html("h3", {}, name);
+  if (note) heading.append(html("span", { class: "note" }, note));
+  return html("div", { class: "panel" }, heading, ...content);
+}
+
+function panels(list, wide = false) {
+  return html("div", { class: wide ? "panels wide" : "panels" }, ...list);
+}
+
+function section(id, title, how, ...content) {
+  document.getElementById("contents").append(html("a", { href: `#${id}` }, title));
+  document.getElementById("main").append(html("section", { id }, html("h2", {}, title), html("p", { class: "how" }, how), ...content));
+}
+
+function rampLegend(low, high) {
+  const strip = html("i");
+  const paint = () => { strip.style.background = `linear-gradient(90deg, ${[0, 0.33, 0.67, 1].map((s) => shade(ramp(), s)).join(", ")})`; };
+  paint();
+  redraws.push(paint);
+  return html("div", { class: "ramp" }, low, strip, high);
+}
+
+function comparison(data) {
+  const { columns, rows } = data.table;
+  const head = html("tr", {}, html("th", {}, "method"), html("th", {}, "seeds"), ...columns.map((c) => html("th", {}, c.title)));
+  const body = rows.map((row) => {
+    const name = html("td", {}, row.name);
+    if (row.planned && row.epochs < row.planned) name.append(html("span", { class: "state" }, `epoch ${row.epochs} of ${row.planned}`));
+    const cells = columns.map((column) => {
+      const cell = row.cells[column.key];
+      if (!cell) return html("td", {}, "–");
+      const value = cell.mean.toFixed(column.digits);
+      const shown = html("td", {}, cell.best ? html("b", {}, value) : value);
+      if (cell.se !== null) shown.append(html("span", { class: "se" }, ` ± ${cell.se.toFixed(column.digits)}`));
+      return shown;
+    });
+    return html("tr", {}, name, html("td", {}, String(row.seeds)), ...cells);
+  });
+  section("comparison", "Comparison", data.how.comparison,
+    html("div", { class: "scroll" }, html("table", {}, html("thead", {}, head), html("tbody", {}, ...body))));
+}
+
+function forgetting(data) {
+  const list = data.figures.forgetting;
+  const top = Math.min(1, Math.max(...list.flatMap((p) => p.accuracy.mean.map((v, i) => v + (p.accuracy.se ? p.accuracy.se[i] : 0)))) * 1.04);
+  section("forgetting", "What was forgotten", data.how.forgetting,
+    legend([{ name: "right at this epoch", fill: "var(--yellow)" }, { name: "of those, still right at the end", fill: "var(--blue)" }]),
+    panels(list.map((p) => panel(p.name, `mean deviation gap ${percent(p.mean_gap)}`, bars(p, top, "forgetting")))));
+}
+
+function timeline(data) {
+  const list = data.figures.timeline;
+  const values = list.flatMap((p) => p.columns.flatMap(([, ...v]) => v.filter((w) => w > 0)));
+  const low = Math.min(...values, 1);
+  section("timeline", "The anchors over time", data.how.timeline,
+    panels(list.map((p) => panel(p.name, `${p.run}${p.kept ? "" : ", had it kept anchors"}`, heat({
+      columns: p.columns, rows: p.columns.length, y0: 0.5, low, high: 1, xLabel: "epoch of the state", yLabel: "teacher made after epoch", label: `anchors over time: ${p.name}`, height: 280,
+      tip: (s, r, w) => [`${p.name}: state of epoch ${s + 1}`, r < s ? "not there yet" : `in the teacher after epoch ${r + 1}: ${w ? `weight ${w.toFixed(4)}` : "no anchor"}`],
+    }, "timeline")))), rampLegend(`weight ${low.toPrecision(2)}`, "1"));
+}
+
+function marginalCoverage(data) {
+  const ROWS = 14;
+  section("marginal-coverage", "What each anchor adds", data.how["marginal-coverage"],
+    legend([{ name: "all that it gets right", fill: "var(--yellow)" }, { name: "covered by better-ranked anchors", fill: "var(--covered)" }, { name: "added by this one", fill: "var(--blue)" }]),
+    panels(data.figures["marginal-coverage"].map((p) => {
+      const order = p.gained.map((g, i) => [g, i]).sort((a, b) => b[0] - a[0] || a[1] - b[1]).slice(0, ROWS).map(([, i]) => i).sort((a, b) => a - b);
+      const hidden = p.states.length - order.length;
+      const note = `${p.run}${hidden ? `; ${hidden} more add ${p.gained.reduce((a, b) => a + b, 0) - order.reduce((a, i) => a + p.gained[i], 0)} samples` : ""}`;
+      return panel(p.name, note, anchorRows(p, order));
+    })));
+}
+
+function anchorRows(p, order) {
+  const step = 22, left = 62, right = 84;
+  return chart((width) => {
+    const inner = Math.max(30, width - left - right), height = order.length * step + 6;
+    const x = (count) => left + (count / p.samples) * inner;
+    const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": `what each anchor adds: ${p.name}` });
+    order.forEach((i, row) => {
+      const y = row * step + 3, end = p.before[i] + p.gained[i];
+      root.append(svg("text", { x: left - 6, y: y + 12, "text-anchor": "end" }, `epoch ${p.states[i]}`));
+      root.append(svg("rect", { x: left, y, width: x(p.before[i]) - left, height: 16, fill: "var(--covered)" }));
+      root.append(svg("rect", { x: x(p.before[i]), y, width: Math.max(1, x(end) - x(p.before[i])), height: 16, fill: "var(--blue)" }));
+      root.append(svg("rect", { x: left, y: y + 13, width: x(p.sizes[i]) - left, height: 3, fill: "var(--yellow)" }));
+      root.append(svg("text", { class: "value", x: width - 2, y: y + 12, "text-anchor": "end" }, `+${p.gained[i]} · ${p.weights[i].toFixed(2)}`));
+    });
+    const index = (row) => {
+      const i = order[row];
+      return i === undefined ? null : { index: row, x: x(p.before[i]), y: row * step, lines: [`${p.name}: epoch ${p.states[i]}`, `right: ${p.sizes[i]} of ${p.samples}`, `covered before: ${p.before[i]}`, `added: ${p.gained[i]}`, `weight: ${p.weights[i].toFixed(4)}`] };
+    };
+    return { layers: [root], index, at: (_, y) => index(Math.floor(y / step)) };
+  }, "marginal-coverage");
+}
+
+function lifeExpectancy(data) {
+  const list = data.figures["life-expectancy"];
+  const rows = Math.max(1, ...list.flatMap((p) => p.lifespans));
+  const most = Math.max(...list.flatMap((p) => p.columns.flatMap(([, ...v]) => v.map((c) => c / p.samples))));
+  const least = Math.min(...list.map((p) => 1 / p.samples));
+  section("life-expectancy", "How long a state stays needed", data.how["life-expectancy"],
+    panels(list.map((p) => panel(p.name, `${p.run}; mean lifespan ${(p.lifespans.reduce((a, b) => a + b, 0) / p.lifespans.length).toFixed(1)} epochs`, heat({
+      columns: p.columns.map(([first, ...v]) => [first, ...v.map((c) => c / p.samples)]), rows, y0: 0, low: least, high: most, xLabel: "epoch of the state", yLabel: "epochs as anchor", label: `life expectancy: ${p.name}`,
+      tip: (s, r, v) => [`${p.name}: state of epoch ${s + 1}`, `an anchor for ${p.lifespans[s]} epochs`, ...(v ? [`after ${r + 1} epochs: ${Math.round(v * p.samples)} samples, ${percent(v)}`] : [])],
+    }, "life-expectancy")))), rampLegend(percent(least), `${percent(most)} of the validation samples`));
+}
+
+function lineSections(data) {
+  const named = (list, key) => list.map((p, place) => ({ name: p.name, band: p[key], place, panel: p }));
+  const ends = named(data.figures["end-of-training"], "share");
+  section("end-of-training", "Which epochs still hold something at the end", data.how["end-of-training"], legend(ends),
+    curves(ends, { factor: 100, fromZero: true, xLabel: "epoch of the state", yLabel: "marginal coverage, % of the validation samples", label: "end-of-training coverage", show: (s, i) => spread(s.band, i, percent) }, "end-of-training"));
+  const sets = named(data.figures["contributing-set"], "anchors");
+  const size = (p, anchors) => (p.bytes_each === null ? "" : `, ${readable(anchors * p.bytes_each)}`);
+  const told = sets.map((s) => ({ ...s, name: `${s.name}: at most ${Number(Math.max(...s.band.mean).toFixed(1))}${size(s.panel, Math.max(...s.band.mean))}${s.panel.kept ? "" : ", had it kept them"}` }));
+  section("contributing-set", "How many states must be kept", data.how["contributing-set"], legend(told),
+    curves(sets, { fromZero: true, least: 1, xLabel: "epoch", yLabel: "anchors in the contributing set", label: "contributing set", show: (s, i) => spread(s.band, i, (v) => String(Number(v.toFixed(2)))) + size(s.panel, s.band.mean[i]) }, "contributing-set"));
+  testAgainstValidation(data);
+}
+
+function testAgainstValidation(data) {
+  const list = data.figures["test-vs-validation"];
+  const kinds = [["test", "test", 0], ["validation, true labels", "validation_true", 1], ["validation, given labels", "validation", 2]];
+  const known = kinds.filter(([, key]) => list.some((p) => p[key]));
+  const all = list.flatMap((p) => known.flatMap(([, key]) => (p[key] ? p[key].mean : [])));
+  const [low, top] = [Math.max(0, Math.min(...all) - 0.03), Math.min(1, Math.max(...all) + 0.03)];
+  section("test-vs-validation", "Test against validation", data.how["test-vs-validation"],
+    legend(known.map(([name, , place]) => ({ name, place }))),
+    panels(list.map((p) => panel(p.name, "", curves(known.filter(([, key]) => p[key]).map(([name, key, place]) => ({ name, place, band: p[key] })),
+      { factor: 100, low, top, height: 240, xLabel: "epoch", yLabel: "accuracy (%)", prefix: `${p.name}, `, label: `test against validation: ${p.name}`, show: (s, i) => spread(s.band, i, percent) }, "test-vs-validation")))));
+}
+
+function forgottenClasses(data) {
+  const list = data.figures["forgotten-classes"].filter((p) => p.lost.some((n) => n > 0));
+  if (!list.length) return;
+  const ROWS = 12, step = 22, most = Math.max(...list.flatMap((p) => p.lost.map((n, i) => n / Math.max(1, p.samples[i]))));
+  section("forgotten-classes", "Which classes were forgotten", data.how["forgotten-classes"], panels(list.map((p) => {
+    const shown = p.classes.slice(0, ROWS);
+    const note = p.classes.length > ROWS ? `the ${ROWS} of ${p.classes.length} classes that lost most` : "";
+    return panel(p.name, note, chart((width) => {
+      const longest = Math.max(...shown.map((name) => name.length));
+      const left = Math.min(130, width * 0.36, 14 + 6.6 * longest), inner = width - left - 48;
+      const root = svg("svg", { viewBox: `0 0 ${width} ${shown.length * step}`, height: shown.length * step, role: "img", "aria-label": `forgotten classes: ${p.name}` });
+      shown.forEach((name, i) => {
+        const share = p.lost[i] / Math.max(1, p.samples[i]), letters = Math.floor(left / 6.4);
+        root.append(svg("text", { x: left - 6, y: i * step + 14, "text-anchor": "end" }, name.length > letters ? `${name.slice(0, letters - 1)}…` : name));
+        root.append(svg("rect", { x: left, y: i * step + 3, width: Math.max(1, (share / most) * inner), height: 15, rx: 2, fill: "var(--yellow)" }));
+        root.append(svg("text", { class: "value", x: left + (share / most) * inner + 5, y: i * step + 14 }, percent(share, 1)));
+      });
+      const index = (i) => (shown[i] === undefined ? null : { index: i, x: left, y: i * step, lines: [shown[i], `${p.lost[i]} of ${p.samples[i]} samples once right, wrong at the end`, `${p.times_lost[i]} changes from right to wrong on the way`] });
+      return { layers: [root], index, at: (_, y) => index(Math.floor(y / step)) };
+    }, "forgotten-classes"));
+  })));
+}
+
+function descriptions(data) {
+  const facts = (values) => html("table", { class: "facts" }, html("tbody", {}, ...Object.entries(values).map(([name, value]) =>
+    html("tr", {}, html("td", {}, name), html("td", {}, typeof value === "string" ? value : JSON.stringify(value))))));
+  section("runs", "Configuration and environment", data.how.runs, ...data.runs.map((run) =>
+    html("details", {}, html("summary", {}, `${run.group}: ${run.path}`), facts({ ...run.config, ...Object.fromEntries(Object.entries(run.environment).map(([k, v]) => [`environment: ${k}`, v])) }))));
+}

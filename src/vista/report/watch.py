@@ -1,0 +1,46 @@
+"""Keep a page fresh while its runs train."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from vista.analysis.runs import Run, read_runs
+from vista.report.page import write_page
+from vista.training import run_folder
+from vista.training.record import EPOCHS
+
+State = dict[Path, tuple[int, ...]]
+
+
+def watch(
+    paths: Sequence[str | Path],
+    page: Path,
+    wrote: Callable[[Sequence[Run], bool], None],
+    *,
+    seconds: float = 5.0,
+    wait: Callable[[float], None] = time.sleep,
+) -> None:
+    """Write ``page`` whenever a record has changed, until every run has finished; ``wrote`` hears of it."""
+    before: State | None = None
+    while True:
+        runs = read_runs(paths)
+        state = _state(runs)
+        over = all(not run.is_folder or run.metrics is not None for run in runs)
+        if state != before or over:
+            write_page(runs, page, watching=not over, refresh_seconds=max(1, round(seconds)))
+            wrote(runs, over)
+            before = state
+        if over:
+            return
+        wait(seconds)
+
+
+def _state(runs: Sequence[Run]) -> State:
+    """What changes when an epoch ends or a run does."""
+    found: State = {}
+    for run in runs:
+        files = (run.path / EPOCHS, run.path / run_folder.METRICS)
+        found[run.path] = tuple(file.stat().st_mtime_ns for file in files if file.exists())
+    return found
