@@ -73,7 +73,7 @@ def run(argv: list[str]) -> int:
     try:
         execute(jobs, flags, flags.at_once)
     except Interrupted as error:
-        return failures.stopped(error, "The same command goes on.")
+        return failures.stopped(error, of_several=True)
     common = _common_error(jobs)
     if common is not None:
         raise common

@@ -17,7 +17,7 @@ from vista.training import distributed, run_folder
 from vista.training.comparison import seconds
 from vista.training.config import TrainConfig
 from vista.training.drive import Job, drive
-from vista.training.loop import Event
+from vista.training.loop import Event, Interrupted
 from vista.training.run_folder import RunFolder
 
 REPORTED = {"top1": "accuracy %", "top5": "top-5 %", "nll": "NLL", "ece": "ECE %", "aurc": "AURC %"}
@@ -41,15 +41,19 @@ def execute(jobs: list[Job], output: Output, at_once: int | None = None) -> None
                 scalars(job, event)
             shown(job, event)
 
-        drive(jobs, show, 1 if exchange.active() else at_once)
+        try:
+            drive(jobs, show, 1 if exchange.active() else at_once)
+        except Interrupted as error:  # maybe in a run that another one needed first: it is told by its own name
+            raise Interrupted(jobs[0].out, error.signal) from error
 
 
 def _delete_old(jobs: list[Job]) -> None:
-    """The first process deletes, the others wait for it."""
+    """The first process deletes, the others wait for it. What a run needed first may be there before the run is."""
     if exchange.rank() == 0:
         for job in jobs:
-            if (job.out / run_folder.CONFIG).exists():
-                delete_run(RunFolder(job.out))
+            for config in (job.out / run_folder.CONFIG, *(job.out / run_folder.EARLIER).rglob(run_folder.CONFIG)):
+                if config.exists():
+                    delete_run(RunFolder(config.parent))
     exchange.first_ranks_word(0)
 
 

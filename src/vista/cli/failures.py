@@ -14,6 +14,7 @@ from typing import TextIO
 
 from vista.training import distributed
 from vista.training.loop import Interrupted
+from vista.training.run_folder import CONFIG
 
 BAD_INPUT = (
     ValueError,
@@ -37,7 +38,7 @@ def reported(command: Callable[[], int]) -> int:
         except SystemExit as error:  # the option parser has said what it has to say
             return error.code if isinstance(error.code, int) else 2 if error.code else 0
         except Interrupted as error:
-            return stopped(error, f"Go on with: vista resume {error.folder}")
+            return stopped(error)
         except KeyboardInterrupt:
             print("\nvista: stopped at once", file=sys.stderr)
             return 128 + signal.SIGINT
@@ -70,9 +71,11 @@ def show(error: BaseException, where: str = "") -> None:
     print(f"vista: error: {where}{sentence(error)}", file=sys.stderr)
 
 
-def stopped(error: Interrupted, advice: str) -> int:
+def stopped(error: Interrupted, of_several: bool = False) -> int:
     """Say how to go on after Ctrl-C or SIGTERM."""
     if distributed.is_first_process():
+        can_resume = not of_several and (error.folder / CONFIG).exists()
+        advice = f"Go on with: vista resume {error.folder}" if can_resume else "The same command goes on."
         name = "Ctrl-C" if error.signal == signal.SIGINT else signal.Signals(error.signal).name
         print(f"vista: stopped by {name}; what was done is saved. {advice}", file=sys.stderr)
     return 128 + error.signal

@@ -98,6 +98,19 @@ def test_stopped_it_says_how_to_go_on_and_resume_ends_as_if_never_stopped(
         assert Path("run", file).read_bytes() == Path("whole", file).read_bytes(), file
 
 
+def test_stopped_in_a_run_that_it_needs_first_the_same_command_goes_on(
+    vista: Vista, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("train", *small, "--method", "ban", "--out", "run", "--quiet")
+    with monkeypatch.context() as patch:
+        stop_after_first_epoch(patch, signal.SIGINT)
+        said = vista(*words)
+    assert said.code == 130
+    assert "The same command goes on." in said.err
+    assert vista(*words, "--epochs", "2").code == 2
+    assert vista(*words, "--epochs", "2", "--fresh").code == 0
+
+
 def test_resume_of_a_finished_run_says_so(vista: Vista, trained: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in trained.rglob("*") if path.name != "lock"}
     said = vista("resume", str(trained))
