@@ -136,8 +136,21 @@ class TrainConfig:
 
     def identity(self) -> str:
         """A hash of everything that decides the result."""
-        values = {name: value for name, value in self.to_json().items() if name not in INCIDENTAL}
-        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps(self.decisive(), sort_keys=True).encode()).hexdigest()[:16]
+
+    def decisive(self) -> dict[str, Any]:
+        """What decides the result and is not the default, so that a field added later changes no run made before.
+
+        A method goes by its own name and the options that differ from its defaults: vista-light is vista at tau 0.01.
+        """
+        chosen = self.resolved().chosen()
+        usual = dataclasses.asdict(chosen.method.Config())
+        values: dict[str, Any] = {"method": chosen.method.name}
+        values["options"] = {name: value for name, value in chosen.options.items() if value != usual[name]}
+        for item in dataclasses.fields(self):
+            if item.name not in (*INCIDENTAL, "method", "options") and getattr(self, item.name) != item.default:
+                values[item.name] = getattr(self, item.name)
+        return values
 
 
 PRESETS: dict[str, dict[str, Any]] = {

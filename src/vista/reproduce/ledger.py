@@ -1,0 +1,116 @@
+"""The ledger: one small record per finished run, from which every table is written.
+
+A record says what was run (configuration, seed, hashes of labels and split), where (commit, machine, versions), how it
+went (a line per epoch) and what it came to. The bits of the trajectory lie beside it where a figure needs them. No
+weights.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vista.training import durable, record, run_folder
+from vista.training.config import TrainConfig
+from vista.training.run_folder import RunFolder
+
+FORMAT = 1
+FOLDER = "runs"  # below results/
+
+
+@dataclass(frozen=True)
+class LedgerRecord:
+    """A finished run."""
+
+    path: Path
+    config: TrainConfig
+    data: dict[str, Any]
+    environment: dict[str, Any]
+    metrics: dict[str, Any]
+    epochs: list[dict[str, Any]]
+    seconds: float
+
+    @property
+    def cell(self) -> str:
+        """What the run is an instance of: everything that decides it but the seed."""
+        return cell_of(self.config)
+
+    @property
+    def bits(self) -> Path:
+        """Where its trajectory lies, if it was kept."""
+        return self.path.with_suffix(".safetensors")
+
+
+def cell_of(config: TrainConfig) -> str:
+    """A run without its seed."""
+    decisive = config.decisive()
+    decisive.pop("seed", None)
+    return json.dumps(decisive, sort_keys=True)
+
+
+def differing_fields(one: TrainConfig, other: TrainConfig) -> list[str]:
+    """The settings beside the seed in which two runs differ."""
+    a, b = one.decisive(), other.decisive()
+    return [key for key in sorted({*a, *b} - {"seed"}) if a.get(key) != b.get(key)]
+
+
+def add(run: RunFolder, results: Path, *, with_bits: bool) -> Path:
+    """Write a finished run's record into the ledger; the same run again replaces its record."""
+    config, trajectory = run.config(), run.record()
+    name = _name(config)
+    target = results / FOLDER / f"{name}.json"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    seconds = sum(t["train_seconds"] + t["evaluate_seconds"] for t in trajectory.timings)
+    kept = {
+        "format": FORMAT,
+        "config": {**config.to_json(), "root": None},
+        "data": run.data(),
+        "environment": run.environment(),
+        "metrics": run.metrics(),
+        "seconds": round(seconds, 1),
+        "epochs": trajectory.lines,
+    }
+    if with_bits:
+        durable.write(target.with_suffix(".safetensors"), (run.path / record.COVERAGE).read_bytes())
+    durable.write(target, _compact(kept))
+    return target
+
+
+def _name(config: TrainConfig) -> str:
+    plain = "".join(c if c.isalnum() or c in ".-" else "-" for c in f"{config.data}-{config.noise}-{config.method}")
+    return f"{plain}-seed{config.seed}-{config.identity()}"
+
+
+def _compact(kept: dict[str, Any]) -> bytes:
+    """JSON with a line per entry, and a line per epoch: readable in a diff."""
+    lines = [
+        f"{json.dumps(key)}: {json.dumps(value, sort_keys=True)}" for key, value in kept.items() if key != "epochs"
+    ]
+    epochs = ",\n  ".join(json.dumps(line, sort_keys=True) for line in kept["epochs"])
+    return ("{\n " + ",\n ".join(lines) + ',\n "epochs": [\n  ' + epochs + "\n ]\n}\n").encode()
+
+
+def read(results: Path) -> list[LedgerRecord]:
+    """Every record, in the order of its name."""
+    return [_read(path) for path in sorted((results / FOLDER).glob("*.json"))]
+
+
+def _read(path: Path) -> LedgerRecord:
+    kept = durable.read_json(path)
+    if kept.get("format") != FORMAT:
+        raise ValueError(f"{path} has format {kept.get('format')!r}, but this version reads {FORMAT}")
+    config = TrainConfig.from_json(kept["config"])
+    return LedgerRecord(
+        path, config, kept["data"], kept["environment"], kept["metrics"], kept["epochs"], float(kept["seconds"])
+    )
+
+
+def finished_below(folder: Path) -> Iterator[RunFolder]:
+    """The finished runs in a folder and below."""
+    runs = run_folder.find_runs(folder)
+    if not runs:
+        raise FileNotFoundError(f"there is no run in {folder}")
+    yield from (run for run in runs if run.is_finished())

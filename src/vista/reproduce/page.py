@@ -1,0 +1,188 @@
+"""RESULTS.md from the ledger: ours beside the paper's, nothing typed by hand."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from vista.reproduce import grid, ledger, names, protocol, study
+from vista.reproduce.grid import Cell, Paper, Study
+from vista.reproduce.ledger import LedgerRecord, cell_of, differing_fields
+from vista.training.config import TrainConfig
+
+HEAD = """# Results
+
+Written by `vista reproduce --table` from the records in `results/runs/`; our reading of it is
+[docs/reproduction.md](docs/reproduction.md). *Best* is the epoch with the highest accuracy on the given validation
+labels (the first on ties), *last* the last epoch; the test set chooses nothing. `n` is the number of seeds, ± the
+standard error over them. The paper's number is compared with *best*: a difference is called one only where it exceeds
+two standard errors of both together, which one seed alone cannot show.
+"""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A mean over seeds."""
+
+    mean: float
+    error: float | None
+    n: int
+
+    def __str__(self) -> str:
+        return f"{self.mean:.2f}" + (f" ± {self.error:.2f}" if self.error is not None else "")
+
+
+def measured(records: list[LedgerRecord], measure: str, which: str) -> Measured | None:
+    """Mean and standard error of a measure over the seeds of one cell."""
+    if not records:
+        return None
+    values = [grid.MEASURES[measure][1](record.metrics, which) for record in records]
+    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
+    return Measured(statistics.fmean(values), error, len(values))
+
+
+def write(results: Path) -> str:
+    """The whole page."""
+    records = ledger.read(results)
+    by_cell: dict[str, list[LedgerRecord]] = {}
+    for record in records:
+        by_cell.setdefault(record.cell, []).append(record)
+    tables = ["\n".join(_section(name, study(name), by_cell)) for name in names()]
+    sections = [HEAD, _machines(records), *tables, "\n".join(_others(records))]
+    return "\n".join(section for section in sections if section).rstrip() + "\n"
+
+
+def _machines(records: list[LedgerRecord]) -> str:
+    if not records:
+        return "The ledger is empty.\n"
+    devices = sorted({str(record.environment["device"]) for record in records})
+    versions = sorted({str(record.environment["torch"]) for record in records})
+    commits = sorted({str(record.environment["commit"]) for record in records})
+    return f"{len(records)} runs on {', '.join(devices)}; torch {', '.join(versions)}; commits {', '.join(commits)}.\n"
+
+
+def _section(name: str, table: Study, by_cell: dict[str, list[LedgerRecord]]) -> Iterator[str]:
+    rows = [row for cell in table.cells if (row := _row(cell, table, by_cell)) is not None]
+    yield f"## {name}: {table.title}\n"
+    if table.about:
+        yield f"{table.about}\n"
+    runs = {cell_of(protocol.configuration(c.method, c.changes, 0)) for c in table.cells}
+    done = sum(1 for cell in runs if cell in by_cell)
+    if not rows:
+        yield f"None of its {len(runs)} settings has been run yet.\n"
+        return
+    yield f"{done} of {len(runs)} settings have been run.\n"
+    if table.is_drawn and not any(cell.paper for cell in table.cells):
+        return
+    yield "| setting | method | measure | n | ours, best | ours, last | paper | gain, ours | gain, paper | difference |"
+    yield "|---|---|---|---|---|---|---|---|---|---|"
+    yield from rows
+    yield ""
+
+
+def _row(cell: Cell, table: Study, by_cell: dict[str, list[LedgerRecord]]) -> str | None:
+    records = by_cell.get(cell_of(protocol.configuration(cell.method, cell.changes, 0)), [])
+    best, last = measured(records, cell.measure, "best"), measured(records, cell.measure, "last")
+    if best is None or last is None:
+        return None
+    base = _baseline(cell, table, by_cell)
+    is_gain = cell.note == "gain"
+    gain = _difference(best, base) if base is not None else None
+    paper_gain = cell.paper if is_gain else _paper_gain(cell, table)
+    paper = None if is_gain else cell.paper
+    compared = (gain, paper_gain) if is_gain else (best, paper)
+    columns = [
+        cell.setting,
+        cell.method + (f" ({cell.note})" if cell.note and not is_gain else ""),
+        grid.MEASURES[cell.measure][0],
+        str(best.n),
+        str(best),
+        str(last),
+        _paper_text(paper),
+        _signed(gain),
+        "" if paper_gain is None else f"{paper_gain.value:+.2f}",
+        _verdict(*compared),
+    ]
+    return "| " + " | ".join(columns) + " |"
+
+
+def _baseline(cell: Cell, table: Study, by_cell: dict[str, list[LedgerRecord]]) -> Measured | None:
+    """What plain training came to in the same setting, the same mixing included."""
+    if cell.method == table.baseline or cell.measure == "anchors":
+        return None
+    changes = {key: value for key, value in cell.changes.items() if key != "cutmix"}
+    records = by_cell.get(cell_of(protocol.configuration(table.baseline, changes, 0)), [])
+    return measured(records, cell.measure, "best")
+
+
+def _paper_gain(cell: Cell, table: Study) -> Paper | None:
+    if cell.paper is None or cell.method == table.baseline or cell.measure == "anchors":
+        return None
+    for other in table.cells:
+        same = (other.setting, other.measure, other.note) == (cell.setting, cell.measure, "")
+        if same and other.method == table.baseline and other.paper is not None:
+            return Paper(cell.paper.value - other.paper.value, _together(cell.paper.error, other.paper.error))
+    return None
+
+
+def _difference(one: Measured, other: Measured) -> Measured:
+    return Measured(one.mean - other.mean, _together(one.error, other.error), min(one.n, other.n))
+
+
+def _together(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else math.hypot(one, other)
+
+
+def _paper_text(paper: Paper | None) -> str:
+    if paper is None:
+        return ""
+    return f"{paper.value:.2f}" + (f" ± {paper.error:.2f}" if paper.error is not None else "")
+
+
+def _signed(value: Measured | None) -> str:
+    if value is None:
+        return ""
+    return f"{value.mean:+.2f}" + (f" ± {value.error:.2f}" if value.error is not None else "")
+
+
+def _verdict(ours: Measured | None, paper: Paper | None) -> str:
+    if ours is None or paper is None:
+        return ""
+    difference = ours.mean - paper.value
+    if ours.error is None:
+        return f"{difference:+.2f}, one seed"
+    error = math.hypot(ours.error, paper.error or 0.0)
+    return f"**{difference:+.2f}**" if abs(difference) > 2 * error else f"{difference:+.2f}, within two SE"
+
+
+def _others(records: list[LedgerRecord]) -> Iterator[str]:
+    """Runs that are in no table, and in which setting they differ from one that is: they are not averaged in."""
+    cells = [cell for name in names() for cell in study(name).cells]
+    configs = [protocol.configuration(cell.method, cell.changes, 0) for cell in cells]
+    known = {cell_of(config) for config in configs}
+    others: dict[str, list[LedgerRecord]] = {}
+    for record in records:
+        if record.cell not in known:
+            others.setdefault(record.cell, []).append(record)
+    if not others:
+        return
+    yield "## Runs under another protocol\n"
+    yield "In no table above, and not averaged into any; a row says how it differs.\n"
+    yield "| data, noise | method | differs in | n | best | last |"
+    yield "|---|---|---|---|---|---|"
+    for group in others.values():
+        config = group[0].config
+        best, last = measured(group, "accuracy", "best"), measured(group, "accuracy", "last")
+        assert best is not None
+        yield f"| {config.data}, {config.noise} | {config.method} | {_how(config)} | {best.n} | {best} | {last} |"
+
+
+def _how(config: TrainConfig) -> str:
+    """The settings in which a run differs from the protocol of its data and noise."""
+    usual = protocol.configuration(config.method, {"data": config.data, "noise": config.noise}, config.seed)
+    ours = config.decisive()
+    fields = differing_fields(config, usual)
+    return ", ".join(f"{key} {ours.get(key, 'left at its default')}" for key in fields) or "the method alone"

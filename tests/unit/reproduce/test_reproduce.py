@@ -1,0 +1,139 @@
+"""Tables as data, the ledger, and the page that is written from it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from vista.cli import main
+from vista.methods import choose
+from vista.reproduce import ledger, names, page, protocol, runs, study
+from vista.training.config import TrainConfig, preset
+from vista.training.drive import Job, drive
+from vista.training.run_folder import RunFolder
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+def fake(results: Path, method: str, changes: dict, seed: int, best: float, last: float) -> Path:
+    """A record as if a run had come to these accuracies (in percent)."""
+    config = protocol.configuration(method, changes, seed)
+    report = {"top5": 0.9, "nll": 1.0, "ece": 0.1, "aurc": 0.05}
+    metrics = {
+        "best": {"epoch": 3, "test": {"top1": best / 100, **report}},
+        "last": {"epoch": 4, "test": {"top1": last / 100, **report}},
+        "deviation_gap": {"val_given": 0.05, "val_true": 0.1, "test": 0.1},
+        "anchors_max": 12,
+    }
+    environment = {"device": "a card", "torch": "2.13.0", "commit": "abc"}
+    path = results / ledger.FOLDER / f"{ledger._name(config)}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = {"format": 1, "config": config.to_json(), "data": {}, "environment": environment, "metrics": metrics}
+    path.write_text(json.dumps({**content, "seconds": 1.0, "epochs": []}))
+    return path
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_cell_of_every_table_is_a_run_that_could_be_made(name: str) -> None:
+    for cell in study(name).cells:
+        config = protocol.configuration(cell.method, cell.changes, 0)
+        assert config.chosen().method is choose(cell.method).method
+        assert config.epochs == 200
+        assert (config.batch_size, config.lr) == ((32, 0.01) if config.noise == "none" else (64, 0.1))
+
+
+def test_known_tables_are_all_there_and_an_unknown_one_names_the_nearest() -> None:
+    expected = "table1 table2 table3 table4 table5 table6 cutmix ema ablations beta fig1 lifespan coverage contributing surrogate"
+    assert set(expected.split()) == set(names())
+    with pytest.raises(ValueError, match=r"'tabel2' is no table or figure; nearest is 'table2'"):
+        study("tabel2")
+
+
+def test_light_is_vista_at_tau_001_in_the_ledger() -> None:
+    light = protocol.configuration("vista-light", protocol.symmetric(40), 0)
+    assert light.identity() == protocol.configuration("vista:tau=0.01", protocol.symmetric(40), 0).identity()
+    assert light.identity() != protocol.configuration("vista", protocol.symmetric(40), 0).identity()
+    assert light.identity() != replace(light, seed=1).identity()
+    assert light.identity() == replace(light, root="elsewhere", device="cpu", checkpoint_seconds=1.0).identity()
+
+
+def test_means_errors_and_verdicts_are_those_of_the_records(tmp_path: Path) -> None:
+    forty = protocol.symmetric(40)
+    for seed, (ce, vista) in enumerate([(59.0, 70.0), (60.0, 71.0), (61.0, 72.0)]):
+        fake(tmp_path, "ce", forty, seed, ce, ce - 5)
+        fake(tmp_path, "vista", forty, seed, vista, vista)
+    text = page.write(tmp_path)
+    section = text.split("## table1")[1].split("## table2")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| symmetric 40")]
+    # sd of (59, 60, 61) is 1, so the standard error is 1/sqrt(3); hypot(0.577, 0.36) = 0.68
+    assert rows[0] == (
+        "| symmetric 40 % | ce | test accuracy, % | 3 | 60.00 ± 0.58 | 55.00 ± 0.58 | 59.37 ± 0.36 |  |  "
+        "| +0.63, within two SE |"
+    )
+    # 71 - 69.75 = 1.25 > 2 * hypot(0.577, 0.14) = 1.19; the gain is 11 with error hypot(0.577, 0.577)
+    assert rows[1] == (
+        "| symmetric 40 % | vista | test accuracy, % | 3 | 71.00 ± 0.58 | 71.00 ± 0.58 | 69.75 ± 0.14 "
+        "| +11.00 ± 0.82 | +10.38 | **+1.25** |"
+    )
+
+
+def test_one_seed_makes_no_claim_and_another_protocol_is_not_averaged_in(tmp_path: Path) -> None:
+    forty = protocol.symmetric(40)
+    fake(tmp_path, "ce", forty, 0, 59.0, 55.0)
+    fake(tmp_path, "ce", {**forty, "validation": 0.05}, 1, 10.0, 10.0)
+    text = page.write(tmp_path)
+    assert "| symmetric 40 % | ce | test accuracy, % | 1 | 59.00 | 55.00 | 59.37 ± 0.36 |  |  | -0.37, one seed |" in text
+    assert "| cifar100, symmetric:0.4 | ce | validation 0.05 | 1 | 10.00 | 10.00 |" in text
+
+
+def test_finished_runs_are_found_and_only_the_rest_is_wanted(tmp_path: Path) -> None:
+    fake(tmp_path, "ce", protocol.symmetric(40), 0, 59.0, 55.0)
+    wanted = runs.wanted(study("ablations"), ledger.read(tmp_path), seeds=1, only="symmetric 40")
+    missing = [run.config.method for run in wanted if run.record is None]
+    assert "ce" in [run.config.method for run in wanted if run.record is not None]
+    assert "vista" in missing
+    with pytest.raises(ValueError, match="only is 'xyz'"):
+        runs.wanted(study("ablations"), [], only="xyz")
+
+
+def test_a_run_made_elsewhere_is_added_with_its_lines_and_without_weights(tmp_path: Path) -> None:
+    settings = {**preset("digits"), "epochs": 2}
+    job = Job(TrainConfig(data="digits", noise="symmetric:0.4", network="tiny-staged", **settings), tmp_path / "run")
+    drive([job], lambda _job, _event: None)
+    results = tmp_path / "results"
+    assert main(["reproduce", "--add", str(tmp_path / "run"), "--results", str(results)]) == 0
+    (record,) = ledger.read(results)
+    assert record.config.identity() == RunFolder(tmp_path / "run").config().identity()
+    assert record.metrics == job.metrics
+    assert [line["epoch"] for line in record.epochs] == [1, 2]
+    assert record.data["labels_hash"] == RunFolder(tmp_path / "run").labels().hash
+    assert record.path.stat().st_size < 20_000
+    assert len(list((results / ledger.FOLDER).iterdir())) == 1
+    assert "tiny-staged" in page.write(results)
+
+
+def test_commands_that_run_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce"]) == 0
+    assert "table1" in capsys.readouterr().out
+    assert main(["reproduce", "table2", "--dry-run", "--results", str(tmp_path)]) == 0
+    assert "hours on one H200" in " ".join(capsys.readouterr().out.split())
+    assert main(["reproduce", "tabel1"]) == 2
+    assert main(["reproduce", "--add", str(tmp_path)]) == 2
+    assert "there is no run in" in capsys.readouterr().err
+
+
+def test_data_that_is_not_there_says_how_to_get_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("VISTA_DATA", raising=False)
+    argv = ["reproduce", "beta", "--only", "linear", "--device", "cpu", "--results", str(tmp_path)]
+    assert main(argv) in (1, 2)
+    assert "vista data get cifar100" in capsys.readouterr().err
+
+
+def test_results_page_is_what_the_ledger_gives() -> None:
+    assert (REPOSITORY / "RESULTS.md").read_text() == page.write(REPOSITORY / "results")
