@@ -13,7 +13,7 @@ import pytest
 from vista.training.comparison import mean_and_error
 
 from .conftest import Vista
-from .test_train import CONTROL, Small, stop_after_first_epoch
+from .test_train import CONTROL, Small, stop_after
 
 
 def test_json_holds_the_promised_rows_and_nothing_else_is_on_stdout(vista: Vista, small: Small) -> None:
@@ -46,9 +46,10 @@ def test_finished_runs_are_reused_and_said_so(vista: Vista, small: Small) -> Non
     assert json.loads(first.out)["rows"][0] == json.loads(again.out)["rows"][0]
     assert again.err.count("had finished before") == 2
     assert "vista-seed1 starts" in again.err
-    other = vista("compare", *small, "--methods", "ce", "--seeds", "1", "--out", "c", "--batch-size", "16")
+    other = vista("compare", *small, "--methods", "elr,ce", "--seeds", "1", "--out", "c", "--batch-size", "16")
     assert other.code == 2
     assert "--fresh" in other.err
+    assert not Path("c/elr-seed0").exists()
     replaced = ("--batch-size", "16", "--fresh", "--quiet")
     assert vista("compare", *small, "--methods", "ce", "--seeds", "1", "--out", "c", *replaced).code == 0
 
@@ -101,14 +102,18 @@ def test_bad_input_is_refused_before_anything_runs(
     assert not Path("runs").exists()
 
 
-def test_stopped_it_goes_on_by_the_same_command(vista: Vista, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("epoch", [1, 3])  # 3 is the last: no step of that run is left to stop at
+def test_stopped_it_goes_on_by_the_same_command(
+    vista: Vista, small: Small, monkeypatch: pytest.MonkeyPatch, epoch: int
+) -> None:
     words = ("compare", *small, "--methods", "ce", "--seeds", "2", "--out", "c", "--quiet")
     with monkeypatch.context() as patch:
-        stop_after_first_epoch(patch, signal.SIGTERM)
+        stop_after(epoch, patch, signal.SIGTERM)
         said = vista(*words)
     assert said.code == 128 + signal.SIGTERM
     assert "The same command goes on" in said.err
     assert said.out == ""
+    assert not Path("c/ce-seed1/config.json").exists()
     assert vista(*words).code == 0
     assert len(Path("c/ce-seed0/epochs.jsonl").read_text().splitlines()) == 3
 

@@ -72,9 +72,11 @@ def test_fresh_deletes_nothing_that_is_no_run(vista: Vista, small: Small) -> Non
     assert Path("precious/config.json").exists()
 
 
-def stop_after_first_epoch(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+def stop_after(epoch: int, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """The signal comes when the epoch ends."""
+
     def ended(self: Any, job: Any, way: Any, event: Any) -> None:
-        if event.line["epoch"] == 1:
+        if event.line["epoch"] == epoch:
             os.kill(os.getpid(), number)
 
     monkeypatch.setattr(terminal.Display, "ended", ended)
@@ -86,7 +88,7 @@ def test_stopped_it_says_how_to_go_on_and_resume_ends_as_if_never_stopped(
 ) -> None:
     vista("train", *small, "--out", "whole", "--quiet")
     with monkeypatch.context() as patch:
-        stop_after_first_epoch(patch, number)
+        stop_after(1, patch, number)
         said = vista("train", *small, "--out", "run", "--quiet")
     assert said.code == 128 + number
     assert name in said.err
@@ -103,7 +105,7 @@ def test_stopped_in_a_run_that_it_needs_first_the_same_command_goes_on(
 ) -> None:
     words = ("train", *small, "--method", "ban", "--out", "run", "--quiet")
     with monkeypatch.context() as patch:
-        stop_after_first_epoch(patch, signal.SIGINT)
+        stop_after(1, patch, signal.SIGINT)
         said = vista(*words)
     assert said.code == 130
     assert "The same command goes on." in said.err
