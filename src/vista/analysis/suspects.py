@@ -1,9 +1,10 @@
 r"""Which given labels the final teacher disbelieves.
 
 A class may be learned less confidently than others, and then even its right labels look doubtful. As confident
-learning does, a label is therefore compared with what is usual for it: the threshold :math:`t_k` is the mean belief
-:math:`Q(x)_k` over the samples given class k, and the score of a sample given y is :math:`t_y / (t_y + Q(x)_y)`:
-1/2 for a label believed as much as is usual, towards 1 for one not believed at all.
+learning does, belief is therefore compared with what is usual for a class: its threshold :math:`t_k` is the mean of
+:math:`Q(x)_k` over the samples given class k. The score of a sample given y,
+:math:`\frac12 + \frac14 (\max_{j \ne y} (Q(x)_j - t_j) - (Q(x)_y - t_y))`, lies between 0 and 1; from 1/2 on another
+class is believed at least as much as the given one.
 """
 
 from __future__ import annotations
@@ -50,19 +51,14 @@ def thresholds(probs: Floats, given: Labels) -> Floats:
     return np.asarray(np.divide(totals, counts, out=np.full(len(counts), np.inf), where=counts > 0))
 
 
-def scores(probs: Floats, given: Labels) -> Floats:
-    r"""Suspicion :math:`t_y / (t_y + Q(x)_y)` of each given label, in (0, 1]."""
-    usual = thresholds(probs, given)[given]
-    own = probs[np.arange(len(given)), given]
-    return usual / np.maximum(usual + own, np.finfo(np.float64).tiny)
-
-
-def suggestions(probs: Floats, given: Labels) -> Labels:
-    """The class other than the given one that is believed most, compared with what is usual for it."""
-    usual = thresholds(probs, given)
-    relative = probs / np.maximum(usual, np.finfo(np.float64).tiny)
-    relative[np.arange(len(given)), given] = -1.0
-    return np.asarray(relative.argmax(axis=1))
+def scores(probs: Floats, given: Labels) -> tuple[Floats, Labels]:
+    r"""Suspicion of each given label by the formula above, and the class j believed instead, ``[n]``."""
+    rows = np.arange(len(given))
+    beyond_usual = probs - thresholds(probs, given)
+    own = beyond_usual[rows, given]
+    beyond_usual[rows, given] = -np.inf
+    other = beyond_usual.argmax(axis=1)
+    return 0.5 + (beyond_usual[rows, other] - own) / 4, other
 
 
 def estimated_errors(probs: Floats, given: Labels) -> int:
@@ -113,13 +109,13 @@ def suspect_labels(
     values, own = values[labelled], labels[labelled]
     if len(np.unique(own)) < 2:
         raise ValueError("given labels are of one class only, so nothing can be suspected of being another")
-    score = scores(values, own)
+    score, other = scores(values, own)
     order = np.argsort(-score, kind="stable")
     chosen = labelled[order]
     return Suspects(
         ids=chosen if ids is None else np.asarray(ids, dtype=np.int64)[chosen],
         given=labels[chosen],
-        suggested=suggestions(values, own)[order],
+        suggested=other[order],
         score=score[order],
         estimated=estimated_errors(values, own),
         classes=classes or tuple(str(k) for k in range(values.shape[1])),

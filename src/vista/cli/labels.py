@@ -33,7 +33,7 @@ class Labels:
     top: Annotated[int | None, tyro.conf.arg(metavar="K")] = None
     """List so many samples; as many as are estimated to be wrong if neither this nor --min-score is given."""
     min_score: Annotated[float | None, tyro.conf.arg(metavar="S")] = None
-    """List the samples with at least this score: 0.5 is a label as usual, 1 one not believed at all."""
+    """List the samples with at least this score, from 0 to 1; from 0.5 on another class is believed as much."""
     out: Annotated[str | None, tyro.conf.arg(metavar="DIR")] = None
     """Another folder for the lists."""
     clean: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None

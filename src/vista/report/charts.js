@@ -44,6 +44,9 @@ function showTip(lines, x, y) {
 
 function hideTip() { document.getElementById("tip").hidden = true; }
 
+addEventListener("pointerdown", (event) => { if (!event.target.closest?.(".chart")) hideTip(); });
+addEventListener("scroll", hideTip, { passive: true });
+
 // ---------------------------------------------------------------- frame and axes
 
 function ticks(low, high, count) {
@@ -95,7 +98,11 @@ function chart(draw, name) {
   };
   element.addEventListener("pointermove", point);
   element.addEventListener("pointerdown", point);
-  element.addEventListener("pointerleave", () => { hideTip(); drawn?.leave?.(); });
+  element.addEventListener("pointerleave", (event) => {
+    if (event.pointerType !== "mouse") return; // a finger that is lifted leaves too, but its values stay to be read
+    hideTip();
+    drawn?.leave?.();
+  });
   element.addEventListener("blur", hideTip);
   element.addEventListener("keydown", (event) => {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];

@@ -120,7 +120,6 @@ def _marginal_coverage(make: Any, panels: Sequence[figures.MarginalCoverage]) ->
     heights = [max(count, 2) + 1.5 for count in rows]
     figure: Figure = make(figsize=(8.4, 0.24 * sum(heights) + 0.9 * len(panels)), layout="constrained")
     grid = figure.subplots(len(panels), 2, squeeze=False, height_ratios=heights)
-    figure.get_layout_engine().set(wspace=0.06)  # type: ignore[union-attr]
     for (left, right), panel in zip(grid, panels, strict=True):
         largest = np.sort(np.argsort(-panel.gained, kind="stable")[:ROWS_SHOWN])
         places = np.arange(len(largest))

@@ -38,8 +38,8 @@ HOW = {
         "Per class, the share of validation samples that were right at some epoch and are wrong at the end."
     ),
     "suspects": (
-        "Training samples whose given label the final teacher believes least, compared with what is usual for "
-        "that class. A score of 0.5 is as usual, 1 is not believed at all."
+        "Training samples whose given label the final teacher believes least, compared with what is usual for a "
+        "class. From a score of 0.5 on another class is believed at least as much; higher is more suspect."
     ),
     "no_suspects": ("None of these runs has finished with a teacher, so there is nothing to suspect labels by."),
     "runs": ("What each run was, and where it ran."),

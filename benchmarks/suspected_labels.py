@@ -1,0 +1,193 @@
+"""Which wrong labels are found: our final teacher against cleanlab, on the same network and labels.
+
+    python benchmarks/suspected_labels.py --data digits --noise symmetric:0.4 asymmetric:0.4 --seeds 3
+    python benchmarks/suspected_labels.py --data cifar100 --noise human --root DATA --seeds 3
+
+cleanlab is given what it recommends, out-of-fold predictions (5 folds, each a training of its own by plain
+cross-entropy), and what costs nothing, the plain run's own predictions of its training samples. Ours are the teachers
+that VISTA runs end with, at no further training. Every run is kept in --runs and used again.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import tyro
+from cleanlab.filter import find_label_issues
+from cleanlab.rank import get_label_quality_scores
+from sklearn.model_selection import StratifiedKFold
+
+from vista.analysis import suspects
+from vista.analysis.table import mean_and_error
+from vista.data import source
+from vista.data.loader import Inputs
+from vista.training.config import TrainConfig, preset
+from vista.training.drive import Job, drive
+from vista.training.run_folder import RunFolder, Which, load_model, on_device
+from vista.training.setup import environment
+
+OURS = ("vista", "vista-light")
+MEASURES = ("auroc", "average_precision", "precision_at_wrong", "estimated", "wrong", "extra_seconds")
+
+
+@dataclass(frozen=True)
+class Arguments:
+    data: str = "digits"
+    """Data set."""
+    root: str | None = None
+    """Folder of the data sets."""
+    noise: tuple[str, ...] = ("symmetric:0.4", "asymmetric:0.4")
+    """Kinds of noise."""
+    seeds: int = 3
+    """How many seeds."""
+    folds: int = 5
+    """Folds of the out-of-fold predictions."""
+    epochs: int | None = None
+    """Epochs of every run; the preset's if not given."""
+    runs: str = "runs/suspected_labels"
+    """Where the runs are kept."""
+    out: str | None = None
+    """The record; results/suspected_labels_DATA.json if not given."""
+    threads: int = 1
+    """CPU threads."""
+
+
+def main(args: Arguments) -> None:
+    torch.set_num_threads(args.threads)
+    results = [compare(args, noise, seed) for noise in args.noise for seed in range(args.seeds)]
+    rows = summarised(results)
+    device = torch.device(TrainConfig(data=args.data).resolved().device)
+    config = {k: v for k, v in base_config(args, args.noise[0], 0).to_json().items() if k not in ("root", "seed")}
+    record = {
+        "config": {**config, "method": ["ce", *OURS], "noise": list(args.noise), "folds": args.folds},
+        "seeds": list(range(args.seeds)),
+        "environment": {**environment(device), "cleanlab": version("cleanlab")},
+        "rows": rows,
+        "per_seed": results,
+    }
+    out = Path(args.out or f"results/suspected_labels_{args.data}.json")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n")
+    print_table(rows)
+    print(f"wrote {out}")
+
+
+def base_config(args: Arguments, noise: str, seed: int) -> TrainConfig:
+    values = preset("auto", args.data, noise)
+    if args.epochs is not None:
+        values["epochs"] = args.epochs
+    return TrainConfig(data=args.data, root=args.root, noise=noise, method="ce", seed=seed, **values)
+
+
+def compare(args: Arguments, noise: str, seed: int) -> dict[str, Any]:
+    """All ways of ranking the training labels of one noise and seed."""
+    base = base_config(args, noise, seed)
+    place = Path(args.runs) / f"{args.data}-{noise.replace(':', '-')}-seed{seed}"
+    jobs = [Job(replace(base, method=method), place / method) for method in ("ce", *OURS)]
+    run(jobs)
+    plain = RunFolder(place / "ce")
+    labels, split = plain.labels(), plain.split()
+    given, wrong = labels.given[split.train], (labels.given != labels.true)[split.train]
+    found: dict[str, Any] = {}
+    for method in OURS:
+        ranked = suspects.of_run(RunFolder(place / method))
+        order = np.argsort(ranked.ids)
+        found[f"{method}: final teacher"] = measured(ranked.score[order], wrong, ranked.estimated, 0.0)
+    own = predictions_of(plain, args, split.train)
+    out_of_fold, seconds = out_of_fold_predictions(args, base, place, split.train, given)
+    for which in ("best", "last"):
+        for name, probs, extra in (("plain run's own", own, 0.0), ("out-of-fold", out_of_fold, seconds)):
+            quality = get_label_quality_scores(given, probs[which])
+            issues = int(find_label_issues(given, probs[which], n_jobs=1).sum())
+            found[f"cleanlab: {name}, {which} epoch"] = measured(1 - quality, wrong, issues, extra)
+    return {"noise": noise, "seed": seed, "found": found}
+
+
+def run(jobs: list[Job]) -> None:
+    drive(jobs, lambda job, event: None)
+    for job in jobs:
+        if job.error is not None:
+            raise job.error
+
+
+def predictions_of(folder: RunFolder, args: Arguments, positions: np.ndarray) -> dict[Which, np.ndarray]:
+    """Softmax of the run's network on training samples, by its best and its last weights."""
+    data = source.load(args.data, args.root)
+    return {which: predicted(folder, which, data, data.train_inputs[positions]) for which in ("best", "last")}
+
+
+def predicted(folder: RunFolder, which: Which, data: source.Source, inputs: np.ndarray) -> np.ndarray:
+    device = torch.device(folder.config().device)
+    placed = Inputs(inputs, data.mean, data.std, device, torch.float32)
+    network = on_device(load_model(folder.path, which), device)
+    with torch.no_grad():
+        parts = [
+            network(placed.clean(index)).softmax(1).cpu()
+            for index in torch.arange(len(inputs), device=device).split(1000)
+        ]
+    return torch.cat(parts).double().numpy()
+
+
+def out_of_fold_predictions(
+    args: Arguments, base: TrainConfig, place: Path, positions: np.ndarray, given: np.ndarray
+) -> tuple[dict[Which, np.ndarray], float]:
+    """Each sample predicted by a network that did not train on it, and the seconds that took."""
+    data = source.load(args.data, args.root)
+    inputs = np.asarray(data.train_inputs[positions])
+    folds = StratifiedKFold(args.folds, shuffle=True, random_state=base.seed)
+    probs = {which: np.zeros((len(given), data.num_classes)) for which in ("best", "last")}
+    share = base.validation if base.validation < 1 else base.validation / len(data.train_labels)
+    seconds = 0.0
+    for number, (inside, outside) in enumerate(folds.split(inputs, given)):
+        file = place / f"fold{number}.npz"
+        np.savez(file, x_train=inputs[inside], y_train=given[inside], x_test=inputs[outside], y_test=given[outside])
+        config = replace(base, data=f"npz:{file}", noise="none", validation=share, flip=data.flip, padding=data.padding)
+        folder = RunFolder(place / f"fold{number}")
+        run([Job(config, folder.path)])
+        fold = source.load(f"npz:{file}")
+        for which in ("best", "last"):
+            probs[which][outside] = predicted(folder, which, fold, inputs[outside])
+        seconds += sum(t["train_seconds"] + t["evaluate_seconds"] for t in folder.record().timings)
+        file.unlink()
+    return probs, seconds
+
+
+def measured(score: np.ndarray, wrong: np.ndarray, estimated: int, extra_seconds: float) -> dict[str, float]:
+    quality = suspects.ranking_quality(score, wrong)
+    return {
+        "auroc": quality["auroc"],
+        "average_precision": quality["average_precision"],
+        "precision_at_wrong": quality["precision_at"][str(quality["wrong"])],
+        "estimated": estimated,
+        "wrong": quality["wrong"],
+        "extra_seconds": extra_seconds,
+    }
+
+
+def summarised(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Mean and standard error over the seeds."""
+    rows = []
+    for noise in dict.fromkeys(result["noise"] for result in results):
+        same = [result["found"] for result in results if result["noise"] == noise]
+        for name in same[0]:
+            cells = {m: mean_and_error([found[name][m] for found in same]) for m in MEASURES}
+            rows.append({"noise": noise, "by": name, **{m: {"mean": c.mean, "se": c.se} for m, c in cells.items()}})
+    return rows
+
+
+def print_table(rows: list[dict[str, Any]]) -> None:
+    print(f"{'noise':<16}{'ranking by':<42}{'AUROC':>8}{'AP':>8}{'P@wrong':>9}{'est.':>7}{'wrong':>7}{'extra s':>9}")
+    for row in rows:
+        means = [row[m]["mean"] for m in MEASURES]
+        print(f"{row['noise']:<16}{row['by']:<42}{means[0]:>8.4f}{means[1]:>8.4f}{means[2]:>9.4f}"
+              f"{means[3]:>7.0f}{means[4]:>7.0f}{means[5]:>9.1f}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Arguments, description=__doc__))

@@ -1,0 +1,45 @@
+"""A real browser that opens the page: the system's own chromium, driven by playwright."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "analysis"))
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+QUIET = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+)
+
+
+def _missing(what: str) -> None:
+    """Skip with the reason, or fail where a browser must be there."""
+    if os.environ.get("VISTA_REQUIRE_BROWSER") == "1":
+        pytest.fail(f"VISTA_REQUIRE_BROWSER is 1, but {what}")
+    pytest.skip(what)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    program = next((found for name in NAMES if (found := shutil.which(name))), None)
+    if program is None:
+        _missing("there is no chromium: `make browser` installs it")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        _missing("the package playwright is not installed: pip install 'vista-distill[test]'")
+    with sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=program, args=list(QUIET))
+        yield started
+        started.close()

@@ -1,0 +1,210 @@
+"""The page in a real browser: figures are visible, filters and hover work, names stay text, nothing leaves the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from made_runs import HAND, write_pictures, write_run
+
+from vista.analysis import read_runs
+from vista.report.page import write_page
+
+EVIL = "<script>document.title='broken'</script><img src=x onerror=\"document.title='broken'\">"
+FIGURES = (
+    "forgetting",
+    "timeline",
+    "marginal-coverage",
+    "life-expectancy",
+    "end-of-training",
+    "contributing-set",
+    "test-vs-validation",
+    "forgotten-classes",
+)
+# 15 validation samples: six as in the hand-worked example, the others right from the third epoch on.
+CORRECT = np.concatenate([HAND, np.tile([[False], [False], [True], [True]], (1, 9))], axis=1)
+
+
+@dataclass
+class Opened:
+    """A page that is open, and what it complained about or asked for."""
+
+    page: Any
+    complaints: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    def tip(self) -> str:
+        assert self.page.locator("#tip").is_visible()
+        return str(self.page.inner_text("#tip"))
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Plain and VISTA, two seeds each, one of them with a name that tries to be code."""
+    place = tmp_path_factory.mktemp("report")
+    data = write_pictures(place / "pictures.npz", samples=300)
+    classes = [EVIL, "a class with quite a long name", "c"]
+    for method in ("ce", "vista"):
+        for seed in (0, 1):
+            write_run(place / f"{method}{seed}", method=method, seed=seed, data=data, classes=classes, samples=300,
+                      teacher=method == "vista", correct=CORRECT)  # fmt: skip
+    write_page(read_runs([place]), place / "page.html")
+    return place / "page.html"
+
+
+@pytest.fixture
+def visit(browser: Any, report: Path) -> Iterator[Callable[..., Opened]]:
+    contexts = []
+
+    def open_page(width: int = 1200, **options: Any) -> Opened:
+        context = browser.new_context(viewport={"width": width, "height": 900}, **options)
+        contexts.append(context)
+        opened = Opened(context.new_page())
+        opened.page.on("console", lambda message: opened.complaints.append(message.text))
+        opened.page.on("pageerror", lambda error: opened.complaints.append(str(error)))
+        opened.page.on("request", lambda request: opened.requests.append(request.url))
+        opened.page.goto(report.as_uri())
+        opened.page.wait_for_selector("html[data-ready]")
+        return opened
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+def test_every_section_and_figure_is_visible_and_nothing_complains(visit: Callable[..., Opened]) -> None:
+    opened = visit()
+    for name in ("comparison", *FIGURES, "suspects", "runs"):
+        assert opened.page.locator(f"section#{name}").is_visible(), name
+        assert opened.page.locator(f"section#{name} .how").first.inner_text(), name
+    charts = opened.page.locator(".chart")
+    assert charts.count() >= 12
+    for place in range(charts.count()):
+        box = charts.nth(place).bounding_box()
+        assert box["width"] > 200
+        assert box["height"] > 40
+        assert charts.nth(place).locator("svg").count() == 1
+    assert opened.complaints == []
+
+
+def test_no_request_leaves_the_page(visit: Callable[..., Opened], report: Path) -> None:
+    opened = visit()
+    opened.page.evaluate(
+        "fetch('https://example.org/x').catch(() => null)"
+    )  # its policy would stop even its own script
+    asked = [url for url in opened.requests if not url.startswith("data:")]
+    assert asked == [report.as_uri()]
+
+
+def test_hovering_a_bar_shows_its_values(visit: Callable[..., Opened]) -> None:
+    opened = visit()
+    chart = opened.page.locator('[data-figure="forgetting"]').first
+    chart.scroll_into_view_if_needed()
+    width = chart.bounding_box()["width"]
+    chart.hover(position={"x": 44 + (width - 52) * 1.5 / 4, "y": 120})
+    # Epoch 2: 4 of 15 are right, 3 of these at the end; both seeds alike.
+    assert opened.tip().splitlines() == [
+        "ce, epoch 2",
+        "right then: 26.67 % ± 0.00",
+        "still right at the end: 20.00 % ± 0.00",
+        "gap: 6.67 %",
+    ]
+    opened.page.mouse.move(2, 2)
+    assert opened.page.locator("#tip").is_hidden()
+
+
+def test_hovering_curves_and_heat_maps_shows_their_values(visit: Callable[..., Opened]) -> None:
+    opened = visit()
+    chart = opened.page.locator('[data-figure="end-of-training"]')
+    chart.scroll_into_view_if_needed()
+    width = chart.bounding_box()["width"]
+    chart.hover(position={"x": 44 + (width - 52) * 3.5 / 4, "y": 100})
+    # Epoch 4 is ranked first with 13 of 15.
+    assert "ce: 86.67 % ± 0.00" in opened.tip()
+    heat = opened.page.locator('[data-figure="life-expectancy"]').first
+    heat.scroll_into_view_if_needed()
+    box = heat.bounding_box()
+    heat.hover(position={"x": 44 + (box["width"] - 52) * 0.5 / 4, "y": box["height"] - 40})
+    assert "state of epoch 1" in opened.tip()
+    assert "after 1 epochs: 2 samples, 13.33 %" in opened.tip()
+
+
+def test_arrow_keys_walk_through_the_epochs(visit: Callable[..., Opened]) -> None:
+    opened = visit()
+    opened.page.locator('[data-figure="contributing-set"]').focus()
+    opened.page.keyboard.press("ArrowRight")
+    assert opened.tip().startswith("epoch 2")
+
+
+def test_filters_by_class_and_score(visit: Callable[..., Opened]) -> None:
+    opened = visit()
+    cards = opened.page.locator(".suspect")
+    everything = int(opened.page.inner_text("#suspect-count").split()[-1])
+    assert cards.count() == min(60, everything)
+    assert cards.first.locator("img").evaluate("image => image.complete && image.naturalWidth > 0")
+    opened.page.select_option("#filter-given", label="c")
+    fewer = int(opened.page.inner_text("#suspect-count").split()[-1])
+    assert 0 < fewer < everything
+    assert set(opened.page.locator(".suspect s").all_inner_texts()) == {"c"}
+    opened.page.fill("#filter-score", "1")
+    assert opened.page.inner_text("#suspect-count") == "0 shown of 0"
+
+
+def test_more_suspects_come_on_demand(visit: Callable[..., Opened]) -> None:
+    opened = visit()
+    everything = int(opened.page.inner_text("#suspect-count").split()[-1])
+    assert everything > 60
+    opened.page.click("text=Show more")
+    assert opened.page.locator(".suspect").count() == min(120, everything)
+
+
+def test_names_stay_text(visit: Callable[..., Opened]) -> None:
+    opened = visit()
+    assert EVIL in opened.page.locator("#filter-given option").all_inner_texts()
+    assert opened.page.title() != "broken"
+    assert opened.page.locator("img:not([src^='data:'])").count() == 0
+    opened.page.locator("#runs summary").first.click()
+    assert opened.page.locator("#runs td", has_text="a <b>machine</b>").first.is_visible()
+
+
+def test_the_best_of_the_table_is_bold(visit: Callable[..., Opened]) -> None:
+    opened = visit()
+    rows = opened.page.locator("#comparison tbody tr")
+    assert [rows.nth(i).locator("td").first.inner_text() for i in range(2)] == ["ce", "vista"]
+    assert opened.page.locator("#comparison tbody b").count() >= 2
+    assert "±" in rows.first.inner_text()
+
+
+@pytest.mark.parametrize("width", [390, 320])
+def test_the_page_is_usable_on_a_phone(visit: Callable[..., Opened], width: int) -> None:
+    opened = visit(width=width, has_touch=True)
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+    for chart in opened.page.locator(".chart").all():
+        box = chart.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
+    chart = opened.page.locator('[data-figure="forgetting"]').first
+    chart.scroll_into_view_if_needed()
+    chart.tap(position={"x": 150, "y": 100})
+    box = opened.page.locator("#tip").bounding_box()
+    assert "epoch" in opened.tip()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= width
+
+
+def test_dark_and_light_follow_the_system_and_the_switch(visit: Callable[..., Opened]) -> None:
+    def ground(opened: Opened) -> float:
+        colour = opened.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        return float(np.mean([int(v) for v in colour[4:-1].split(",")]))
+
+    opened = visit(color_scheme="dark")
+    assert ground(opened) < 60
+    opened.page.click("#theme")
+    assert ground(opened) > 200
+    opened.page.click("#theme")
+    assert ground(opened) < 60
+    assert ground(visit(color_scheme="light")) > 200

@@ -1,0 +1,105 @@
+"""Any training can be watched: what was right is recorded, restarts go on, and what cannot be meant is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from made_runs import HAND
+
+from vista.analysis import TrajectoryRecorder, read_run
+
+LABELS = [0, 1, 2, 0, 1, 2]
+
+
+def logits_of(row: np.ndarray, labels: list[int] = LABELS) -> torch.Tensor:
+    """Right where ``row`` says so, else the next class."""
+    guesses = torch.tensor([label if right else (label + 1) % 3 for label, right in zip(labels, row, strict=True)])
+    return torch.nn.functional.one_hot(guesses, 3).float()
+
+
+def test_the_record_says_what_was_right(tmp_path: Path) -> None:
+    recorder = TrajectoryRecorder(tmp_path / "mine", LABELS, classes=["a", "b", "c"], config={"method": "own"})
+    for number, row in enumerate(HAND, 1):
+        assert recorder.end_epoch(logits_of(row)) == number
+    run = read_run(tmp_path / "mine")
+    assert (run.correct("given") == HAND).all()
+    assert run.classes == ("a", "b", "c")
+    assert run.config == {"method": "own"}
+    assert run.record.lines[1]["val_accuracy"] == pytest.approx(4 / 6)
+    assert not run.has("true")
+    assert not run.has("test")
+
+
+def test_true_labels_and_test_samples_are_followed_too(tmp_path: Path) -> None:
+    recorder = TrajectoryRecorder(tmp_path / "mine", LABELS, true_labels=[1, 1, 2, 0, 1, 2])
+    recorder.end_epoch(logits_of(HAND[1]).numpy(), test_logits=torch.eye(3), test_labels=[0, 1, 1])
+    run = read_run(tmp_path / "mine")
+    # Sample 0 was guessed as its given class 0, but is truly of class 1.
+    assert run.correct("true")[0].tolist() == [False, True, True, True, False, False]
+    assert run.correct("test")[0].tolist() == [True, True, False]
+    assert run.best_labels == "true"
+
+
+def test_rows_in_another_order_are_put_in_their_place_and_of_two_the_first_counts(tmp_path: Path) -> None:
+    recorder = TrajectoryRecorder(tmp_path, LABELS)
+    order = torch.tensor([5, 3, 1, 0, 2, 4])
+    logits = torch.cat([logits_of(HAND[1])[order], logits_of(~HAND[1])[:2]])
+    recorder.end_epoch(logits, val_index=torch.cat([order, torch.tensor([0, 1])]))
+    assert (read_run(tmp_path).correct("given")[0] == HAND[1]).all()
+
+
+def test_a_restart_goes_on_and_may_go_back_to_its_checkpoint(tmp_path: Path) -> None:
+    first = TrajectoryRecorder(tmp_path, LABELS, config={"lr": (0.1, 0.2)})
+    first.end_epoch(logits_of(HAND[0]))
+    first.end_epoch(logits_of(~HAND[1]))
+    again = TrajectoryRecorder(tmp_path, LABELS, config={"lr": (0.1, 0.2)})
+    assert again.epoch == 2
+    assert again.end_epoch(logits_of(HAND[1]), epoch=2) == 2
+    again.end_epoch(logits_of(HAND[2]))
+    assert (read_run(tmp_path).correct("given") == HAND[:3]).all()
+    with pytest.raises(ValueError, match="epoch is 5, but the record ends at 3: epoch 4 is next"):
+        again.end_epoch(logits_of(HAND[3]), epoch=5)
+
+
+def test_the_folder_of_another_training_is_refused(tmp_path: Path) -> None:
+    TrajectoryRecorder(tmp_path / "mine", LABELS).end_epoch(logits_of(HAND[0]))
+    with pytest.raises(ValueError, match="holds the record of another training: its val_labels differ"):
+        TrajectoryRecorder(tmp_path / "mine", LABELS[::-1])
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.tex").touch()
+    with pytest.raises(ValueError, match="is not empty, and holds no record"):
+        TrajectoryRecorder(tmp_path / "other", LABELS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"val_labels": [0, 0, 0]}, "one class only"),
+        ({"val_labels": LABELS, "num_classes": 2}, r"val_labels\[2\] is 2, but num_classes is 2"),
+        ({"val_labels": LABELS, "classes": ["a"], "num_classes": 3}, "classes has 1 names, but num_classes is 3"),
+        ({"val_labels": LABELS, "true_labels": [0]}, "true_labels has 1 entries, but val_labels has 6"),
+    ],
+)
+def test_labels_that_cannot_be_meant_are_refused(tmp_path: Path, arguments: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TrajectoryRecorder(tmp_path, **arguments)
+
+
+def test_logits_that_cannot_be_meant_are_refused_and_nothing_is_recorded(tmp_path: Path) -> None:
+    recorder = TrajectoryRecorder(tmp_path, LABELS)
+    good = logits_of(HAND[0])
+    with pytest.raises(ValueError, match="val_logits has 5 rows, but there are 6 val_labels"):
+        recorder.end_epoch(good[:5])
+    with pytest.raises(ValueError, match="names 5 of 6 samples; the first absent one is 5"):
+        recorder.end_epoch(good[:5], val_index=[0, 1, 2, 3, 4])
+    with pytest.raises(FloatingPointError, match="not finite in epoch 1 for samples 2"):
+        recorder.end_epoch(good.index_fill(0, torch.tensor([2]), torch.nan))
+    with pytest.raises(ValueError, match="test_logits and test_labels belong together"):
+        recorder.end_epoch(good, test_logits=good)
+    assert recorder.epoch == 0
+    recorder.end_epoch(good)
+    with pytest.raises(ValueError, match="came with 6 val_given samples, 3 test samples, but the record has"):
+        recorder.end_epoch(good, test_logits=torch.eye(3), test_labels=[0, 1, 2])

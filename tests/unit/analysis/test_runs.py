@@ -1,0 +1,124 @@
+"""Runs are read from folders, recorders and other tools; what cannot be compared is refused by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_runs import HAND, hand_run, write_run
+
+from vista.analysis import TrajectoryRecorder, grouped, read_run, read_runs
+
+
+def test_a_folder_tells_what_the_run_was(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "ce-seed0", method="vista", options={"tau": 0.01}))
+    assert (run.name, run.epochs, len(run), run.samples) == ("ce-seed0", 4, 4, 45)
+    assert run.options == {"tau": 0.01, "order": "accuracy", "weights": "coverage"}
+    assert run.best_labels == "true"
+    assert run.keeps_anchors
+
+
+def test_of_a_label_file_nobody_knows_the_truth(tmp_path: Path) -> None:
+    assert read_run(write_run(tmp_path / "run", noise="file:labels.csv")).best_labels == "given"
+
+
+def test_runs_that_differ_in_seeds_alone_are_one_group(tmp_path: Path) -> None:
+    for method, tau, seed in [("ce", None, 0), ("ce", None, 1), ("vista", 0.0, 0), ("vista", 0.01, 0)]:
+        options = {} if tau is None else {"tau": tau}
+        write_run(tmp_path / f"{method}-{tau}-{seed}", method=method, seed=seed, options=options)
+    groups = grouped(read_runs([tmp_path]))
+    assert [(g.name, len(g.runs)) for g in groups] == [("ce", 2), ("vista (tau=0.0)", 1), ("vista (tau=0.01)", 1)]
+
+
+def test_runs_without_a_configuration_keep_their_own_names() -> None:
+    assert [g.name for g in grouped([hand_run("one"), hand_run("two")])] == ["one", "two"]
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"empty is no run: it has no config\.json, and there is no run below"):
+        read_runs([tmp_path / "empty"])
+    with pytest.raises(FileNotFoundError, match="nowhere does not exist"):
+        read_runs([tmp_path / "nowhere"])
+    with pytest.raises(ValueError, match="no run was named"):
+        read_runs([])
+
+
+def test_a_record_cut_short_is_refused(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "bits")
+    bits = run / "coverage.safetensors"
+    bits.write_bytes(bits.read_bytes()[:-3])
+    with pytest.raises(ValueError, match=r"bits/coverage\.safetensors is damaged or cut short"):
+        read_run(run)
+    run = write_run(tmp_path / "lines")
+    lines = (run / "epochs.jsonl").read_text()
+    (run / "epochs.jsonl").write_text(lines[:-5])
+    with pytest.raises(ValueError, match=r"lines/epochs\.jsonl line 4 is not JSON: the record was cut short"):
+        read_run(run)
+    (run / "epochs.jsonl").write_text("".join(lines.splitlines(keepends=True)[:3]))
+    with pytest.raises(ValueError, match="lines has finished, but its record ends at epoch 3 of 4: it was cut short"):
+        read_run(run)
+
+
+def test_a_missing_epoch_is_named(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    lines = (run / "epochs.jsonl").read_text().splitlines(keepends=True)
+    (run / "epochs.jsonl").write_text("".join([lines[0], *lines[2:]]))
+    with pytest.raises(ValueError, match="line 2 is of epoch 3: epoch 2 is missing"):
+        read_run(run)
+
+
+def test_one_class_only_is_refused(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    data = json.loads((run / "data.json").read_text())
+    (run / "data.json").write_text(json.dumps({**data, "classes": ["cat"]}))
+    with pytest.raises(ValueError, match="run has one class only"):
+        read_run(run)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"validation": 12}, "one has 15 validation samples, but .*two has 12"),
+        ({"noise": "none"}, "one has noise symmetric:0.4, but .*two has none"),
+        ({"data": "digits"}, "one has data npz:nowhere.npz, but .*two has digits"),
+        ({"seed": 1}, "one and .*two share no validation set"),
+        ({"samples": 75}, "have seed 0 but other validation samples or labels"),
+    ],
+)
+def test_runs_over_different_validation_sets_are_refused(tmp_path: Path, other: dict, message: str) -> None:
+    write_run(tmp_path / "one", method="ce")
+    write_run(tmp_path / "two", method="vista", **other)
+    with pytest.raises(ValueError, match=f"{message}.*report them apart"):
+        read_runs([tmp_path])
+
+
+def test_other_tools_come_in_through_npz(tmp_path: Path) -> None:
+    file = tmp_path / "theirs.npz"
+    np.savez(file, correct=HAND.astype(int), test=HAND[:, :2], labels=[0, 1, 0, 1, 0, 1], classes=["a", "b"])
+    run = read_run(file)
+    assert run.name == "theirs"
+    assert (run.correct("given") == HAND).all()
+    assert (run.correct("test") == HAND[:, :2]).all()
+    TrajectoryRecorder(tmp_path / "ours", [0, 1, 0, 1, 0, 1]).end_epoch(np.eye(2)[[0, 1, 0, 1, 0, 1]])
+    assert [g.name for g in grouped(read_runs([file, tmp_path / "ours"]))] == ["theirs", "ours"]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"right": HAND}, "has no key 'correct'"),
+        ({"correct": HAND * 2}, r"'correct' is int64 of shape \(4, 6\), but bool or 0/1"),
+        ({"correct": HAND, "test": HAND[:3]}, r"'test' has shape \(3, 6\), but 'correct' has \(4, 6\)"),
+        ({"correct": HAND, "labels": [0, 1]}, r"'labels' is int64 of shape \(2,\), but int \[6\]"),
+        ({"correct": HAND, "labels": [0, 1, 2, 0, 1, 2], "classes": ["a", "b"]}, r"labels\[2\] is 2, which is none"),
+        ({"correct": HAND, "classes": ["a"]}, "has one class only"),
+        ({"correct": np.array([[{}]], dtype=object)}, r"no readable \.npz file of plain arrays"),
+    ],
+)
+def test_a_bad_npz_is_refused_by_key(tmp_path: Path, arrays: dict, message: str) -> None:
+    np.savez(tmp_path / "bad.npz", **arrays)
+    with pytest.raises(ValueError, match=message):
+        read_run(tmp_path / "bad.npz")

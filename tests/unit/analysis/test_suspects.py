@@ -1,0 +1,113 @@
+"""Suspected labels: the score worked out by hand, the files, and what the ranking is worth."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_runs import write_run
+
+from vista.analysis import suspect_files, suspect_labels, suspects
+from vista.noise import read_label_file
+from vista.training.run_folder import RunFolder
+
+PROBS = np.array([[0.8, 0.2], [0.6, 0.4], [0.1, 0.9], [0.3, 0.7]])
+GIVEN = np.array([0, 0, 0, 1])
+
+
+def test_the_score_is_the_margin_over_what_is_usual_for_a_class() -> None:
+    assert suspects.thresholds(PROBS, GIVEN) == pytest.approx([0.5, 0.7])
+    score, other = suspects.scores(PROBS, GIVEN)
+    # Sample 2: (0.9 - 0.7) - (0.1 - 0.5) = 0.6 in favour of class 1; sample 3: (0.3 - 0.5) - (0.7 - 0.7) = -0.2.
+    assert score == pytest.approx([0.5 - 0.8 / 4, 0.5 - 0.4 / 4, 0.5 + 0.6 / 4, 0.5 - 0.2 / 4])
+    assert other.tolist() == [1, 1, 1, 0]
+
+
+def test_a_class_that_nobody_was_given_is_never_suggested() -> None:
+    probs = np.array([[0.1, 0.2, 0.7], [0.2, 0.1, 0.7]])
+    assert suspects.scores(probs, np.array([0, 1]))[1].tolist() == [1, 0]
+
+
+def test_the_estimate_scales_the_confident_joint_to_each_class() -> None:
+    # Of the three given class 0, samples 0, 1 (class 0) and 2 (class 1) reach a threshold: a third is elsewhere.
+    assert suspects.estimated_errors(PROBS, GIVEN) == 1
+
+
+def test_the_ranking_begins_with_the_most_suspect_and_leaves_unlabelled_ones_out() -> None:
+    probs = np.vstack([PROBS, [[0.5, 0.5]]])
+    found = suspect_labels(probs, [*GIVEN, -1], ids=[10, 11, 12, 13, 14], true=[0, 0, 1, 1, 0])
+    assert found.ids.tolist() == [12, 13, 11, 10]
+    assert found.given.tolist() == [0, 1, 0, 0]
+    assert found.suggested[0] == 1
+    quality = found.quality()
+    assert quality == {"wrong": 1, "precision_at": {"1": 1.0}, "auroc": 1.0, "average_precision": 1.0}
+
+
+def test_the_quality_of_a_ranking() -> None:
+    quality = suspects.ranking_quality(np.array([0.9, 0.8, 0.7, 0.1]), np.array([True, False, True, False]))
+    assert quality["precision_at"] == {"2": 0.5}
+    assert quality["auroc"] == pytest.approx(3 / 4)
+    assert quality["average_precision"] == pytest.approx((1 + 2 / 3) / 2)
+    assert suspects.ranking_quality(np.array([0.1]), np.array([False]))["auroc"] is None
+
+
+@pytest.mark.parametrize(
+    ("probs", "given", "message"),
+    [
+        (PROBS, [0, 0, 0, 0], "one class only"),
+        (PROBS, [0, 1, 2, 0], r"given\[2\] is 2, but num_classes is 2"),
+        (PROBS, [0, 1], r"given is int64 of shape \(2,\), but integers \[4\]"),
+        (np.where(PROBS == 0.9, np.nan, PROBS), GIVEN, r"probs\[2, 1\] is nan"),
+    ],
+)
+def test_bad_input_is_refused_by_name(probs: np.ndarray, given: list[int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        suspect_labels(probs, given)
+
+
+def test_a_runs_suspects_are_its_wrong_labels_by_their_place_in_the_original_data(tmp_path: Path) -> None:
+    folder = RunFolder(write_run(tmp_path / "run", method="vista", teacher=True))
+    found, labels = suspects.of_run(folder), folder.labels()
+    wrong = np.flatnonzero(labels.given != labels.true)
+    wrong = wrong[np.isin(wrong, folder.split().train)]
+    assert sorted(found.ids[: len(wrong)]) == wrong.tolist()
+    assert (found.given == labels.given[found.ids]).all()
+    assert (found.suggested[: len(wrong)] == labels.true[found.ids[: len(wrong)]]).all()
+    assert found.quality()["auroc"] == 1.0
+
+
+def test_truth_is_not_claimed_where_it_is_not_known(tmp_path: Path) -> None:
+    for noise in ("none", "file:x.csv"):
+        run = write_run(tmp_path / noise.partition(":")[0], method="vista", teacher=True, noise=noise)
+        assert suspects.of_run(RunFolder(run)).quality() is None
+
+
+def test_csv_and_json_say_the_same(tmp_path: Path) -> None:
+    found = suspect_labels(PROBS, GIVEN, classes=('a "quoted", name', "<b>"), ids=[5, 6, 7, 8])
+    suspect_files.write_csv(tmp_path / "s.csv", found, 2)
+    suspect_files.write_json(tmp_path / "s.json", found, 2)
+    with (tmp_path / "s.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    said = json.loads((tmp_path / "s.json").read_text())["suspects"]
+    assert [{k: str(v) for k, v in row.items()} for row in said] == lines
+    assert said[0]["given_name"] == 'a "quoted", name'
+    assert said[0]["id"] == 7
+
+
+@pytest.mark.parametrize("drop", [False, True])
+def test_the_corrected_file_is_read_back_as_labels(tmp_path: Path, drop: bool) -> None:
+    folder = RunFolder(write_run(tmp_path / "run", method="vista", teacher=True))
+    found, labels = suspects.of_run(folder), folder.labels()
+    count = found.quality()["wrong"]
+    suspect_files.write_label_file(
+        tmp_path / "clean.csv", suspect_files.corrected(labels.given, found, count, drop=drop)
+    )
+    read = read_label_file(tmp_path / "clean.csv", labels.true, 3)
+    train = folder.split().train
+    wrong = train[labels.given[train] != labels.true[train]]
+    assert (read[wrong] == (-1 if drop else labels.true[wrong])).all()
+    others = np.setdiff1d(np.arange(len(read)), wrong)
+    assert (read[others] == labels.given[others]).all()

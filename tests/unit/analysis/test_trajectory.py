@@ -1,0 +1,74 @@
+"""What a bit matrix tells, worked out by hand for 4 epochs x 6 samples."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from made_runs import HAND
+
+from vista.analysis import forgetting, trajectory
+
+
+def test_bars_are_accuracy_and_what_of_it_is_still_right_at_the_end() -> None:
+    assert trajectory.intermediate_accuracy(HAND) * 6 == pytest.approx([2, 4, 3, 4])
+    assert trajectory.structural_residual(HAND) * 6 == pytest.approx([1, 3, 3, 4])
+    assert trajectory.deviation_gap(HAND) * 6 == pytest.approx([1, 1, 0, 0])
+
+
+def test_end_of_training_coverage_is_one_sweep_over_all_states() -> None:
+    # Ranked: epochs 2 and 4 (four right each, the older first), 3, 1. Epoch 4 only adds sample 4.
+    assert trajectory.end_of_training_coverage(HAND).tolist() == [0, 4, 0, 1]
+
+
+def test_credit_follows_algorithm_2_epoch_by_epoch() -> None:
+    expected = [[2, 0, 0, 0], [0, 4, 0, 0], [0, 4, 1, 0], [0, 4, 0, 1]]
+    assert trajectory.credit(HAND).tolist() == expected
+    # Above a fifth of six samples are counts of 2 and more: what adds one sample is pruned at once.
+    assert trajectory.credit(HAND, tau=0.2).tolist() == [[2, 0, 0, 0], [0, 4, 0, 0], [0, 4, 0, 0], [0, 4, 0, 0]]
+
+
+def test_lifespans_and_their_fading() -> None:
+    table = trajectory.credit(HAND)
+    assert trajectory.lifespans(table).tolist() == [1, 3, 1, 1]
+    assert trajectory.by_age(table).tolist() == [[2, 4, 1, 1], [0, 4, 0, 0], [0, 4, 0, 0], [0, 0, 0, 0]]
+
+
+def test_weights_of_the_anchors_sum_to_one_or_are_none() -> None:
+    table = trajectory.credit(HAND)
+    assert trajectory.anchor_weights(HAND, table)[3] == pytest.approx([0, 0.8, 0, 0.2])
+    assert trajectory.anchor_weights(HAND, table, "uniform")[2] == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0])
+    assert trajectory.anchor_weights(HAND, table, "accuracy")[1] == pytest.approx([1 / 3, 2 / 3, 0, 0])
+    nothing = np.zeros((1, 6), dtype=bool)
+    assert trajectory.anchor_weights(nothing, trajectory.credit(nothing)).tolist() == [[0]]
+
+
+def test_bytes_are_float16_predictions_of_every_sample() -> None:
+    assert trajectory.bytes_of(np.array([1, 12]), 45_000, 100).tolist() == [9_000_000, 108_000_000]
+
+
+def test_best_epoch_is_the_first_of_the_most_accurate() -> None:
+    assert trajectory.best_epoch(HAND) == 2
+
+
+@pytest.mark.parametrize("wrong", [HAND.astype(int), HAND[0], HAND[:0], [[True]]])
+def test_what_is_no_bit_matrix_is_refused(wrong: np.ndarray) -> None:
+    with pytest.raises(ValueError, match=r"correct is .* but bool \[epochs, samples\]"):
+        trajectory.intermediate_accuracy(wrong)
+
+
+def test_forgetting_of_each_sample() -> None:
+    found = forgetting.per_sample(HAND)
+    assert found.epochs_right.tolist() == [2, 4, 3, 2, 2, 0]
+    assert found.times_lost.tolist() == [1, 0, 0, 1, 0, 0]
+    assert found.last_right.tolist() == [2, 4, 4, 4, 4, 0]
+    assert found.lost.tolist() == [True, False, False, False, False, False]
+
+
+def test_forgetting_of_each_class() -> None:
+    found = forgetting.per_class(HAND, np.array([0, 0, 1, 1, 2, 2]), 4)
+    assert found.samples.tolist() == [2, 2, 2, 0]
+    assert found.right.tolist() == [1, 2, 1, 0]
+    assert found.lost.tolist() == [1, 0, 0, 0]
+    assert found.times_lost.tolist() == [1, 1, 0, 0]
+    with pytest.raises(ValueError, match="labels has 2 entries, but correct has 6 samples"):
+        forgetting.per_class(HAND, np.array([0, 1]), 2)

@@ -1,0 +1,94 @@
+"""``vista report`` and ``vista labels``: what they write, print and refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from made_runs import write_pictures, write_run
+
+from vista.cli import main
+from vista.noise import read_label_file
+from vista.training.run_folder import RunFolder
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def run() -> Path:
+    return write_run(Path("run"), method="vista", teacher=True, data=write_pictures(Path("pictures.npz")))
+
+
+def test_report_writes_the_page_and_figures_by_name(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(run)]) == 0
+    assert capsys.readouterr().out == "wrote report.html\n"
+    words = ["-o", "page.html", "--figures", "figures", "--only", "forgetting", "--formats", "svg"]
+    assert main(["report", str(run), *words]) == 0
+    assert Path("page.html").exists()
+    assert [p.name for p in Path("figures").iterdir()] == ["forgetting.svg"]
+
+
+def test_figures_alone_write_no_page(run: Path) -> None:
+    assert main(["report", str(run), "--figures", "figures", "--only", "contributing-set", "--formats", "svg"]) == 0
+    assert not Path("report.html").exists()
+
+
+def test_watching_finished_runs_writes_once(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(run), "--watch", "-o", "page.html"]) == 0
+    assert "wrote page.html: 1 runs, 4 epochs, all finished" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["report", "nowhere"], "nowhere does not exist"),
+        (["report"], "no run was named"),
+        (["report", "run", "-o", "no/where.html"], "no is no folder"),
+        (["report", "run", "--watch", "--every", "0"], "every is 0"),
+        (["labels", "run", "--drop"], "drop only changes what --clean FILE writes"),
+        (["labels", "run", "--top", "1000"], "top is 1000, but there are 45 labelled training samples"),
+        (["labels", "run", "--top", "1", "--min-score", "0.5"], "top and min_score were both given"),
+        (["labels", "run", "--min-score", "7"], "min_score is 7.0, but scores lie between 0 and 1"),
+    ],
+)
+def test_bad_input_is_a_sentence(words: list[str], message: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_labels_prints_a_table_and_writes_both_lists(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["labels", str(run), "--top", "3"]) == 0
+    out = capsys.readouterr().out
+    assert "3 of 45 training labels look wrong" in out
+    assert "AUROC 1.0000" in out
+    assert len((run / "suspected_labels.csv").read_text().splitlines()) == 4
+    assert len(json.loads((run / "suspected_labels.json").read_text())["suspects"]) == 3
+
+
+def test_labels_as_json_are_one_object(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["labels", str(run), "--json", "--out", "lists", "--min-score", "0.5"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["run"] == "run"
+    assert all(row["score"] >= 0.5 for row in said["suspects"])
+    assert Path("lists/suspected_labels.csv").exists()
+
+
+@pytest.mark.parametrize("drop", [False, True])
+def test_labels_clean_writes_what_noise_file_reads(run: Path, drop: bool) -> None:
+    folder = RunFolder(run)
+    labels, train = folder.labels(), folder.split().train
+    wrong = labels.given[train] != labels.true[train]
+    words = ["--top", str(wrong.sum()), "--clean", "clean.csv", *(["--drop"] if drop else [])]
+    assert main(["labels", str(run), *words]) == 0
+    read = read_label_file("clean.csv", labels.true, 3)[train]
+    assert (read[wrong] == (-1 if drop else labels.true[train][wrong])).all()
+    assert (read[~wrong] == labels.given[train][~wrong]).all()
+
+
+def test_a_run_without_a_teacher_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["labels", str(write_run(Path("plain")))]) == 2
+    assert "has no teacher.safetensors" in capsys.readouterr().err

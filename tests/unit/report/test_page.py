@@ -1,0 +1,140 @@
+"""The page as a file: self-contained, its data safe inside a script element, light, fresh while runs train."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from made_runs import hand_run, write_pictures, write_run
+from PIL import Image
+
+from vista.analysis import read_runs
+from vista.report import page, pictures
+from vista.report.page import safe_json, write_page
+from vista.report.payload import payload
+from vista.report.watch import watch
+
+EVIL = "</script><script>alert(1)</script>&\u2028"
+
+
+def data_of(path: Path) -> dict[str, Any]:
+    """What is embedded in a page."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', path.read_text(), re.S)
+    assert found is not None
+    return dict(json.loads(found[1]))
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    data = write_pictures(tmp_path / "pictures.npz")
+    for seed in (0, 1):
+        write_run(tmp_path / "runs" / f"ce{seed}", seed=seed, data=data)
+        write_run(tmp_path / "runs" / f"vista{seed}", method="vista", seed=seed, data=data, teacher=True)
+    return tmp_path / "runs"
+
+
+def test_the_data_cannot_leave_their_element() -> None:
+    text = safe_json({"name": EVIL})
+    assert not set("<>&\u2028") & set(text)
+    assert json.loads(text) == {"name": EVIL}
+
+
+def test_the_page_needs_no_network_and_runs_only_its_own_script(runs: Path, tmp_path: Path) -> None:
+    write_page(read_runs([runs]), tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    markup = re.sub(r"<script.*?</script>|<style>.*?</style>", "", text, flags=re.S)
+    assert "default-src 'none'; img-src data:; style-src 'sha256-" in markup
+    assert not re.search(r"(src|href)\s*=\s*[\"'](?!data:)", markup)
+    assert "@import" not in text
+    assert "url(" not in text
+    assert "innerHTML" not in text
+    assert 'http-equiv="refresh"' not in text
+
+
+def test_names_from_outside_are_text(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", classes=[EVIL, "b", "c"], method="vista", teacher=True)
+    write_page(read_runs([tmp_path / "run"]), tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    assert "<script>alert" not in text
+    assert data_of(tmp_path / "page.html")["suspects"]["classes"][0] == EVIL
+
+
+def test_the_payload_holds_table_figures_suspects_and_descriptions(runs: Path) -> None:
+    data = payload(read_runs([runs]))
+    assert [(row["name"], row["seeds"]) for row in data["table"]["rows"]] == [("ce", 2), ("vista", 2)]
+    assert set(data["figures"]) >= {"forgetting", "timeline", "life-expectancy", "forgotten-classes"}
+    assert len(data["runs"]) == 4
+    assert all(row["picture"].startswith("data:image/png;base64,") for row in data["suspects"]["rows"])
+    assert set(data["how"]) >= set(data["figures"])
+
+
+def test_cells_of_the_heat_maps_start_at_their_states_birth(tmp_path: Path) -> None:
+    data = payload([hand_run()])
+    assert data["figures"]["timeline"][0]["columns"] == [[0, 1.0], [1, 1.0, 0.8, 0.8], [2, 0.2], [3, 0.2]]
+    assert data["figures"]["life-expectancy"][0]["columns"] == [[0, 2], [0, 4, 4, 4], [0, 1], [0, 1]]
+
+
+def test_without_the_data_suspects_are_rows_and_the_page_says_why(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", method="vista", teacher=True, data="npz:gone.npz")
+    found = payload(read_runs([tmp_path / "run"]))["suspects"]
+    assert "No pictures: data file gone.npz does not exist" in found["note"]
+    assert not any("picture" in row for row in found["rows"])
+
+
+def test_thumbnails_are_small_and_the_page_stays_light(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    uri = pictures.thumbnail(np.random.default_rng(0).integers(0, 256, (64, 96, 3), dtype=np.uint8))
+    assert uri.startswith("data:image/png;base64,")
+    image = Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2])))
+    assert image.size == (48, 32)
+    assert len(uri) < 6000
+    data = write_pictures(tmp_path / "pictures.npz")
+    monkeypatch.setattr(pictures, "MOST_BYTES", 5 * len(pictures.thumbnails(data, None, [0])[0]))
+    assert 3 <= len(pictures.thumbnails(data, None, range(20))) <= 6
+
+
+def test_a_run_before_its_first_epoch_is_waited_for(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", epochs=0, finished=False)
+    data = payload(read_runs([tmp_path / "run"]))
+    assert data["figures"] is None
+    assert "1 of them have not ended their first epoch" in data["subtitle"]
+
+
+def test_watching_writes_when_a_record_changes_and_ends_when_all_have_finished(tmp_path: Path) -> None:
+    run, out = tmp_path / "run", tmp_path / "page.html"
+    write_run(run, finished=False)
+    seen: list[tuple[bool, bool]] = []
+    waits = 0
+
+    def wait(seconds: float) -> None:
+        nonlocal waits
+        assert seconds == 2.0
+        waits += 1
+        if waits == 2:  # the second look found nothing new; now the run ends
+            (run / "metrics.json").write_text(json.dumps({"best": {"test": METRICS}, "last": {"test": METRICS}}))
+
+    def wrote(_: Any, over: bool) -> None:
+        seen.append((over, 'http-equiv="refresh" content="2"' in out.read_text()))
+
+    watch([run], out, wrote, seconds=2.0, wait=wait)
+    assert seen == [(False, True), (True, False)]
+    assert waits == 2
+
+
+METRICS = {"top1": 0.5, "ece": 0.1, "aurc": 0.1}
+
+
+def test_the_largest_page_stays_under_five_megabytes(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    right = generator.random((200, 5000)) < np.linspace(0.1, 0.6, 200)[:, None]
+    runs = [hand_run(f"run{k}", np.roll(right, k, axis=1)) for k in range(3)]
+    data = payload(runs)
+    uri = pictures.thumbnail(generator.integers(0, 256, (32, 32, 3), dtype=np.uint8))
+    row = {"id": 1, "given": 0, "suggested": 1, "score": 0.5, "picture": uri}
+    data["suspects"] = {"rows": [row] * 500, "classes": ["a", "b"], "note": ""}
+    assert len(page.page(data).encode()) < 5_000_000
