@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
+import importlib
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from vista import functional
-from vista.data.indexed import indexed
-from vista.distiller import Summary, Vista
+if TYPE_CHECKING:
+    from vista import functional
+    from vista.analysis.recorder import TrajectoryRecorder
+    from vista.data.indexed import indexed
+    from vista.distiller import Summary, Vista
+    from vista.training.run_folder import load_model
 
 try:
     __version__ = version("vista-distill")
 except PackageNotFoundError:  # run from a source tree that was not installed
     __version__ = "0.0.0"
 
-__all__ = ["Summary", "Vista", "__version__", "functional", "indexed", "load_model"]
+__all__ = ["Summary", "TrajectoryRecorder", "Vista", "__version__", "functional", "indexed", "load_model"]
+
+# Imported when asked for: `vista --help` then needs no torch, and `import vista` no training layer.
+_PLACES = {
+    "Summary": "vista.distiller",
+    "TrajectoryRecorder": "vista.analysis.recorder",
+    "Vista": "vista.distiller",
+    "indexed": "vista.data.indexed",
+    "load_model": "vista.training.run_folder",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """What needs the training layer is imported when it is asked for, so that ``import vista`` stays small."""
-    if name == "load_model":
-        from vista.training.run_folder import load_model
-
-        return load_model
+    if name == "functional":
+        return importlib.import_module("vista.functional")
+    if name in _PLACES:
+        return getattr(importlib.import_module(_PLACES[name]), name)
     raise AttributeError(f"module 'vista' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

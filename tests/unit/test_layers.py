@@ -57,15 +57,16 @@ def modules(house: Path) -> dict[str, Path]:
 def imports(house: Path) -> list[Import]:
     """Every import of one of our modules by another, also those for type checkers and inside functions."""
     known = modules(house)
-    return [found for module, path in known.items() for found in _imports_of(module, path, known)]
+    return [found for module, path in known.items() for found in _imports_of(module, path, known, house)]
 
 
-def _imports_of(module: str, path: Path, known: dict[str, Path]) -> Iterator[Import]:
+def _imports_of(module: str, path: Path, known: dict[str, Path], house: Path) -> Iterator[Import]:
     tree = ast.parse(path.read_text())
     lazy = {
         id(inner)
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        or (path.parent == house and path.name == "__init__.py" and _is_for_types(node))
         for inner in ast.walk(node)
     }
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
@@ -73,6 +74,11 @@ def _imports_of(module: str, path: Path, known: dict[str, Path]) -> Iterator[Imp
         for target in _targets(node, package, known):
             if target != module:
                 yield Import(module, target, id(node) in lazy)
+
+
+def _is_for_types(node: ast.AST) -> bool:
+    """``if TYPE_CHECKING:``, where the package itself names what it fetches when asked."""
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
 def _targets(node: ast.AST, package: str, known: dict[str, Path]) -> Iterator[str]:

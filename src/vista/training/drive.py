@@ -55,7 +55,7 @@ def drive(jobs: list[Job], show: Callable[[Job, Event], None], at_once: int | No
                     interrupted = error
                     continue
                 except Exception as error:
-                    job.error = error
+                    job.error = error.with_traceback(None)  # which would keep the failed run's tensors alive
                     continue
                 if isinstance(event, Finished) and event.role is None:
                     job.metrics = event.metrics
