@@ -52,7 +52,8 @@ class KnowledgeFusion(Method):
     summary = "Plain training; past predictions are then blended into what the last state forgot"
     cost = "1 forward, 1 backward; a forward for each fused state at inference"
     keeps = "(m + T) x K float16 per epoch"
-    source = "Stern et al., Knowledge Fusion, AAAI 2025"
+    source = "Stern et al., On Local Overfitting and Forgetting in Deep Neural Networks, AAAI 2025"
+    reconstruction = True
 
     @dataclass(frozen=True)
     class Config:

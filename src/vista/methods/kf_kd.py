@@ -46,7 +46,7 @@ class KnowledgeFusionDistilled(Method):
     summary = "The states of a first training are fused, and a fresh start learns from their mean prediction"
     cost = "1 forward, 1 backward"
     keeps = "(N + m) x K float16 per epoch of the first part, then N x K; the initial weights"
-    source = "Stern et al., Knowledge Fusion with distillation, 2025"
+    source = "Stern, Corn and Weinshall, Forget Me Not, 2025"
     reconstruction = True
     composes_with_cutmix = False  # a mixed picture's prediction is no sample's
     sample_buffers = ("current",)

@@ -16,7 +16,7 @@ def ended(epoch, val_logits, test_logits, val_index=None):
     return EpochEnd(epoch, torch.nn.Identity(), val_logits, index, test_logits, iter, iter)
 
 
-def trajectory(epochs=6, seed=0):
+def trajectory(epochs=12, seed=0):
     generator = torch.Generator().manual_seed(seed)
     val = torch.randn(epochs, 40, 5, generator=generator)
     val[:, torch.arange(40), torch.arange(40) % 5] += 0.8
@@ -25,7 +25,7 @@ def trajectory(epochs=6, seed=0):
 
 @pytest.fixture
 def task(make_task):
-    return make_task(val_labels=torch.arange(40) % 5, epochs=6)
+    return make_task(val_labels=torch.arange(40) % 5, epochs=12)
 
 
 def trained(task, Linear5, **options):
@@ -74,7 +74,7 @@ def test_rows_are_put_in_order(task, Linear5):
     val, test = trajectory()
     method = KnowledgeFusion(task, Linear5(), KnowledgeFusion.Config())
     order = torch.randperm(40, generator=torch.Generator().manual_seed(1))
-    for epoch in range(6):
+    for epoch in range(12):
         method.end_epoch(ended(epoch + 1, val[epoch][order], test[epoch], order))
     torch.testing.assert_close(method.fused_predictions(), trained(task, Linear5).fused_predictions(), rtol=0, atol=0)
 

@@ -72,6 +72,7 @@ def test_the_teacher_is_the_fusion_of_what_the_first_part_said(task, pictures, F
     said, val = run(method, network, pictures, FakeBatch, [1, 2, 3])
     weights = fusion.fusion_weights(val, task.val_labels)
     assert len(weights) > 1
+    assert not method.seen.any()  # a new epoch has seen nothing
     expected = teacher.teacher({s: said[s - 1] for s in weights}, weights)
     torch.testing.assert_close(method.final_teacher(), expected, rtol=0, atol=2e-3)
     method.begin_epoch(4)
