@@ -399,12 +399,13 @@ def test_a_fixed_schedule_may_start_on_a_uniform_teacher() -> None:
     torch.testing.assert_close(vista.targets(ALL), 0.4 * one_hot(LABELS, K) + 0.6 * vista.teacher())
 
 
-def test_without_an_anchor_the_next_targets_are_the_labels_and_the_event_is_told() -> None:
-    vista = make(schedule="fixed", value=1.0, tau=0.5)
+@pytest.mark.parametrize("start", ["hard", "uniform"])
+def test_without_an_anchor_the_next_targets_are_the_labels_and_the_event_is_told(start: str) -> None:
+    vista = make(schedule="fixed", value=1.0, tau=0.5, start=start)
     train(vista, drawn(N, 0))
     assert vista.end_epoch(right(0, 1, 2, 3)).event is None
     assert not torch.equal(vista.targets(ALL), one_hot(LABELS, K))
-    vista = make(schedule="fixed", value=1.0, tau=0.5)
+    vista = make(schedule="fixed", value=1.0, tau=0.5, start=start)
     train(vista, drawn(N, 0))
     summary = vista.end_epoch(right(0, 1, 2))  # three of six: not above one half
     assert summary.anchors == {}
@@ -426,7 +427,7 @@ def test_validation_rows_are_matched_by_index() -> None:
 def test_a_validation_sample_that_comes_twice_counts_once_with_its_first_row() -> None:
     vista = make()
     train(vista, drawn(N, 0))
-    logits = torch.cat([right(0, 1), right(2, 3)])  # padded: each sample again, with another prediction
+    logits = torch.cat([right(0, 1), right(2, 3, 4)])  # padded: each sample again, with another prediction
     summary = vista.end_epoch(logits, val_index=torch.arange(M).repeat(2))
     assert summary.accuracy == 2 / M
     assert vista.state_dict()["counts"] == [2]

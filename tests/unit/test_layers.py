@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,7 @@ def modules(house: Path) -> dict[str, Path]:
     return found
 
 
+@functools.cache
 def imports(house: Path) -> list[Import]:
     """Every import of one of our modules by another, also those for type checkers and inside functions."""
     known = modules(house)

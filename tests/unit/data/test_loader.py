@@ -215,6 +215,16 @@ def test_cutmix_mixes_pictures_of_one_batch_by_the_share_it_tells() -> None:
     assert met_others
 
 
+def test_what_is_mixed_in_is_the_partners_own_augmented_picture() -> None:
+    shifts = Augmentation(padding=2)
+    plain, mixed = make(3, augmentation=shifts), make(3, augmentation=shifts, cutmix=CutMix(1.0))
+    for step, (one, other) in enumerate(zip(batches(plain), batches(mixed))):
+        place = {sample: row for row, sample in enumerate(one.index.tolist())}
+        assert other.partner is not None
+        partners = one.x[[place[sample] for sample in other.partner.tolist()]]
+        assert torch.equal(other.x, augment.cut_and_mix(one.x, partners, mixed.boxes[step]))
+
+
 def test_a_share_of_1_is_the_plain_batch() -> None:
     plain, mixed = make(2), make(2, cutmix=CutMix(0.0))
     for one, other in zip(batches(plain), batches(mixed)):
@@ -252,3 +262,19 @@ def test_read_only_arrays_and_maps_are_read_without_being_written(tmp_path) -> N
     mapped = np.load(tmp_path / "pictures.npy", mmap_mode="r")
     for values in (frozen, mapped):
         assert torch.equal(images(values).clean(torch.arange(N)), images().clean(torch.arange(N)))
+
+
+def test_a_memory_map_stays_on_disk_and_gives_the_same_pictures(tmp_path) -> None:
+    mapped = np.memmap(tmp_path / "pictures", np.uint8, "w+", shape=PICTURES.shape)
+    mapped[:] = PICTURES
+    rows = np.arange(len(PICTURES))[::-2].copy()
+    resident = Inputs(PICTURES, MEAN, STD, CPU, torch.float32, rows)
+    streamed = Inputs(mapped, MEAN, STD, CPU, torch.float32, rows)
+    assert streamed.streams
+    assert not resident.streams
+    assert len(streamed) == len(resident) == len(rows)
+    assert streamed.sample_shape == resident.sample_shape
+    index = torch.tensor([3, 0, 1])
+    draws = torch.tensor([[1.0, 0.0, -1.0], [0.0, 1.0, 1.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
+    assert torch.equal(streamed.clean(index), resident.clean(index))
+    assert torch.equal(streamed.augmented(index, draws, False), resident.augmented(index, draws, False))
