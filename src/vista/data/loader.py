@@ -23,7 +23,11 @@ ROOM_FOR_PICTURES = 0.6  # share of the free device memory that pictures may tak
 
 
 class Inputs:
-    """Samples on the device, as they were stored: uint8 pictures ``[N, H, W, C]`` or float features ``[N, ...]``."""
+    """Samples on the device, as they were stored: uint8 pictures ``[N, H, W, C]`` or float features ``[N, ...]``.
+
+    ``rows`` picks some of ``values``. A memory map that would not fit on the device stays on disk, and so does any on
+    the CPU: a batch then reads the rows it needs.
+    """
 
     def __init__(
         self,
@@ -32,25 +36,29 @@ class Inputs:
         std: tuple[float, ...],
         device: torch.device,
         dtype: torch.dtype,
+        rows: NDArray[np.int64] | None = None,
     ) -> None:
         self.is_image = values.dtype == np.uint8
         self.device = device
         self.dtype = dtype
-        self.streams = device.type == "cuda" and not fits(values.nbytes, device)
-        host = torch.from_numpy(values if values.flags.writeable else _readable(values))
-        self.values = host if self.streams else host.to(device)
+        rows = np.arange(len(values)) if rows is None else rows
+        size = values.nbytes // max(len(values), 1) * len(rows)
+        self.streams = isinstance(values, np.memmap) if device.type == "cpu" else not fits(size, device)
+        self._source, self._rows_there = (values, rows) if self.streams else (values[:0], rows[:0])
+        self._shape = (len(rows), *values.shape[1:])
+        self._values = None if self.streams else torch.from_numpy(values[rows]).to(device)
         if self.is_image:
             scale = 1.0 / (255.0 * torch.tensor(std, dtype=torch.float64))
             shift = -torch.tensor(mean, dtype=torch.float64) / torch.tensor(std, dtype=torch.float64)
             self._scale, self._shift = scale.to(device, dtype), shift.to(device, dtype)
 
     def __len__(self) -> int:
-        return len(self.values)
+        return int(self._shape[0])
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
         """Shape of one sample as a network sees it: ``[C, H, W]`` or that of the features."""
-        shape = tuple(self.values.shape[1:])
+        shape = self._shape[1:]
         return (shape[2], shape[0], shape[1]) if self.is_image else shape
 
     def clean(self, index: Tensor) -> Tensor:
@@ -69,20 +77,14 @@ class Inputs:
 
     def _rows(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Where to find the samples: in place, or, for what does not fit on the device, brought over from the host."""
-        if not self.streams:
-            return self.values, index
-        brought = self.values[index.cpu()].to(self.device, non_blocking=True)
-        return brought, torch.arange(len(index), device=self.device)
-
-
-def _readable(values: NDArray[Any]) -> NDArray[Any]:
-    """A read-only array or memory map as torch accepts it: mapped copy-on-write where it is a map, else copied."""
-    if isinstance(values, np.memmap) and values.filename is not None:
-        return np.memmap(values.filename, values.dtype, "c", values.offset, values.shape)
-    return values.copy()
+        if self._values is not None:
+            return self._values, index
+        brought = torch.from_numpy(np.asarray(self._source[self._rows_there[index.cpu().numpy()]]))
+        return brought.to(self.device), torch.arange(len(index), device=self.device)
 
 
 def fits(size: int, device: torch.device) -> bool:
+    """Whether pictures of so many bytes may rest on a card."""
     free, _ = torch.cuda.mem_get_info(device)
     return size <= ROOM_FOR_PICTURES * free
 

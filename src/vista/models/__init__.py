@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import os
 import pkgutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -68,6 +70,8 @@ def _foreign(name: str) -> Factory:
     place, _, attribute = name.partition(":")
     if not all(part.isidentifier() for part in [*place.split("."), *attribute.split(".")]):
         raise ValueError(f"network {name!r} is not of the form package.module:function")
+    if os.getcwd() not in sys.path:  # as `python -m` has it: a file beside the user's own
+        sys.path.append(os.getcwd())
     try:
         found: object = importlib.import_module(place)
     except ModuleNotFoundError as error:

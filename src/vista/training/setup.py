@@ -227,10 +227,10 @@ def load_samples(config: TrainConfig, device: torch.device) -> Samples:
     parts = split.stratified(given.given, held_out, split_seed)
     dtype = torch.float64 if config.precision == "fp64" else torch.float32
 
-    def placed(values: np.ndarray) -> Inputs:
-        return Inputs(values, data.mean, data.std, device, dtype)
+    def placed(values: np.ndarray, rows: np.ndarray | None = None) -> Inputs:
+        return Inputs(values, data.mean, data.std, device, dtype, rows)
 
-    train, val = placed(data.train_inputs[parts.train]), placed(data.train_inputs[parts.val])
+    train, val = placed(data.train_inputs, parts.train), placed(data.train_inputs, parts.val)
     description = {
         "format": 1,
         "name": data.name,

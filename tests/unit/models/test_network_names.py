@@ -151,17 +151,8 @@ class TestForeignFactory:
             models.build(name, num_classes=3)
 
 
-def test_importing_the_networks_is_cheap():
-    code = """
-import sys, time
-import vista
-before, start = set(sys.modules), time.perf_counter()
-import vista.models
-print(time.perf_counter() - start)
-print(*(name for name in set(sys.modules) - before if not name.startswith("vista.")))
-"""
-    seconds, *others = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    assert float(seconds) < 1.0
-    assert not any(name.startswith(("torch._dynamo", "torch._inductor", "torchvision")) for name in others[0].split())
+def test_importing_the_networks_loads_no_compiler():
+    code = "import sys, vista.models; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "vista.models.resnet" in loaded
+    assert not any(name.startswith(("torch._dynamo", "torch._inductor", "torchvision")) for name in loaded)
