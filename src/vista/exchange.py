@@ -7,6 +7,7 @@ what the lowest rank saw. Without an initialised process group every function le
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 
 import torch
@@ -102,12 +103,15 @@ def first_ranks_word(value: int) -> int:
 
 
 def first_ranks_words(words: list[str]) -> list[str]:
-    """A list of names as rank 0 has it."""
+    """A list of names as rank 0 has it, sent as JSON: nothing is pickled."""
     if not active():
         return words
-    box = [words]
-    dist.broadcast_object_list(box, src=0)
-    return box[0]
+    content = torch.frombuffer(bytearray(json.dumps(words).encode()), dtype=torch.uint8)
+    size = first_ranks_word(len(content))
+    sent = content.to(_device()) if rank() == 0 else torch.empty(size, dtype=torch.uint8, device=_device())
+    dist.broadcast(sent, src=0)
+    first: list[str] = json.loads(bytes(sent.tolist()))
+    return first
 
 
 def all_say(yes: bool) -> bool:

@@ -14,11 +14,11 @@ import shutil
 import threading
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as tensors_from_bytes
@@ -27,61 +27,17 @@ from torch import Tensor
 
 from vista import exchange
 from vista.training import durable
+from vista.training.skeleton import join, split
 
 FORMAT = 1
 FOLDER, BLOBS = "checkpoints", "blobs"
 STATE, TENSORS, MANIFEST = "state.json", "tensors.safetensors", "manifest.json"
-IMMUTABLE = "predictions", "best"  # keys whose entries never change under the same name
+IMMUTABLE = "predictions", "checkpoints", "best"  # keys whose entries never change under the same name
 TENSOR, BLOB, ARRAY = "$tensor", "$blob", "$array"
 
 
 class Damaged(ValueError):
     """A checkpoint that is not what was written."""
-
-
-def split(state: Any, path: str = "") -> tuple[Any, dict[str, Tensor], dict[str, dict[str, Tensor]]]:
-    """State as JSON, its changing tensors by path, and its immutable groups of tensors by path."""
-    if isinstance(state, Tensor):
-        return {TENSOR: path}, {path: state.detach()}, {}
-    if isinstance(state, np.ndarray):
-        return {ARRAY: path}, {path: torch.from_numpy(np.ascontiguousarray(state))}, {}
-    if isinstance(state, list | tuple):
-        state = list(state)
-        if not any(isinstance(value, Tensor | np.ndarray | dict | list) for value in state):
-            return state, {}, {}
-        parts = {str(i): value for i, value in enumerate(state)}
-        skeleton, tensors, blobs = split(parts, path)
-        return [skeleton[key] for key in parts], tensors, blobs
-    if not isinstance(state, dict):
-        return state, {}, {}
-    skeleton, tensors, blobs = {}, {}, {}
-    for key, value in state.items():
-        inner = f"{path}/{key}" if path else str(key)
-        if path.rpartition("/")[2] in IMMUTABLE:
-            group = value if isinstance(value, dict) else {"": value}
-            skeleton[str(key)] = {BLOB: inner, "single": not isinstance(value, dict)}
-            blobs[inner] = {name: tensor.detach() for name, tensor in group.items()}
-            continue
-        skeleton[str(key)], more, more_blobs = split(value, inner)
-        tensors.update(more)
-        blobs.update(more_blobs)
-    return skeleton, tensors, blobs
-
-
-def join(skeleton: Any, tensors: dict[str, Tensor], blobs: dict[str, dict[str, Tensor]]) -> Any:
-    """The inverse of :func:`split`."""
-    if isinstance(skeleton, list):
-        return [join(value, tensors, blobs) for value in skeleton]
-    if not isinstance(skeleton, dict):
-        return skeleton
-    if TENSOR in skeleton:
-        return tensors[skeleton[TENSOR]]
-    if ARRAY in skeleton:
-        return tensors[skeleton[ARRAY]].numpy()
-    if BLOB in skeleton:
-        group = blobs[skeleton[BLOB]]
-        return group[""] if skeleton["single"] else group
-    return {key: join(value, tensors, blobs) for key, value in skeleton.items()}
 
 
 @dataclass(frozen=True)
@@ -102,6 +58,7 @@ class Checkpoints:
         self.run = run
         self.suffix = f"-rank{rank}" if rank else ""
         self.is_first = rank == 0
+        self._resumed: str | None = None  # the checkpoint this run went on from
         self._blob_files: dict[str, tuple[str, str]] = {}  # path in the state -> file name and hash
         self._writer: threading.Thread | None = None
         self._failure: BaseException | None = None
@@ -111,9 +68,12 @@ class Checkpoints:
     def save(self, name: str, state: Any, *, wait: bool = False) -> None:
         """Copy ``state`` now, where it lies; bring it over and write it in the background.
 
-        What failed last time is raised here.
+        What failed last time is raised here. Several processes wait for each other, because a checkpoint is one only
+        when every process has written its part.
         """
         self.wait()
+        if name == self._resumed:
+            return  # it holds this very state, and would be gone for a moment
         skeleton, tensors, blobs = split(state)
         tensors = {path: tensor.clone() for path, tensor in tensors.items()}
         fresh = {path: group for path, group in blobs.items() if path not in self._blob_files}
@@ -123,7 +83,14 @@ class Checkpoints:
         copied = Copied(skeleton, tensors, fresh, list(blobs), ready)
         self._writer = threading.Thread(target=self._write, args=(name, copied), daemon=True)
         self._writer.start()
-        if wait:
+        if exchange.active():
+            self._writer.join()
+            in_place = exchange.all_say(self._failure is None)
+            self.wait()
+            if not in_place:
+                raise OSError(f"another process could not write its part of the checkpoint {name}")
+            self._forget_old()
+        elif wait:
             self.wait()
 
     def wait(self) -> None:
@@ -136,6 +103,7 @@ class Checkpoints:
             raise failure
 
     def _write(self, name: str, copied: Copied) -> None:
+        temporary = self.run / FOLDER / f".{name}{self.suffix}.tmp"
         try:
             if copied.ready is not None:
                 copied.ready.synchronize()
@@ -143,10 +111,14 @@ class Checkpoints:
                 self._blob_files[path] = self._write_blob(group)
             self._blob_files = {path: self._blob_files[path] for path in copied.needed}
             files = {path: file for path, (file, _) in self._blob_files.items()}
-            saved = {"format": FORMAT, "state": copied.skeleton, "blobs": files}
+            saved = {
+                "format": FORMAT,
+                "processes": exchange.world_size(),
+                "state": copied.skeleton,
+                "blobs": files,
+            }
             tensors = tensors_to_bytes(_on_host(copied.tensors))
             content: dict[str, bytes] = {STATE: json.dumps(saved).encode(), TENSORS: tensors}
-            temporary = self.run / FOLDER / f".{name}{self.suffix}.tmp"
             shutil.rmtree(temporary, ignore_errors=True)
             temporary.mkdir(parents=True)
             hashes = {f"{BLOBS}/{file}": digest for file, digest in self._blob_files.values()}
@@ -157,8 +129,10 @@ class Checkpoints:
             target = self.run / FOLDER / f"{name}{self.suffix}"
             shutil.rmtree(target, ignore_errors=True)
             durable.rename(temporary, target)
-            self._forget_old()
+            if not exchange.active():
+                self._forget_old()
         except BaseException as error:
+            shutil.rmtree(temporary, ignore_errors=True)
             self._failure = error
 
     def _write_blob(self, group: dict[str, Tensor]) -> tuple[str, str]:
@@ -166,37 +140,38 @@ class Checkpoints:
         digest = hashlib.sha256(data).hexdigest()
         path = self.run / BLOBS / f"{digest[:32]}.safetensors"
         path.parent.mkdir(exist_ok=True)
-        if not path.exists():
+        if not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() != digest:
             durable.write(path, data)
         return path.name, digest
 
     def _forget_old(self) -> None:
-        """Keep the newest checkpoint and the one before; drop blobs that neither needs."""
-        kept = list(self._newest_first())[:2]
-        for path in self._newest_first():
-            if path not in kept:
-                shutil.rmtree(path, ignore_errors=True)
+        """Keep the newest checkpoint and the one before; drop blobs that neither needs. The first process does it."""
         if not self.is_first:
             return
+        self._keep_only(self.names()[:2])
         needed = set()
         for path in (self.run / FOLDER).glob("[!.]*"):
-            needed |= set(durable.read_json(path / MANIFEST))
-        for blob in (self.run / BLOBS).glob("*.safetensors"):
+            try:
+                needed |= set(durable.read_json(path / MANIFEST))
+            except (OSError, ValueError):
+                return  # damaged since it was written: what it needs is not known, so nothing is deleted
+        for blob in (self.run / BLOBS).glob("*"):
             if f"{BLOBS}/{blob.name}" not in needed:
                 blob.unlink()
 
+    def _keep_only(self, names: list[str]) -> None:
+        """Delete all other checkpoints, every process's part of them, and what a killed process left half-written."""
+        for path in (self.run / FOLDER).glob("*"):
+            if path.name.startswith(".") or path.name.partition("-rank")[0] not in names:
+                shutil.rmtree(path, ignore_errors=True)
+
     # ------------------------------------------------------------ reading
 
-    def _newest_first(self) -> Iterator[Path]:
-        folder = self.run / FOLDER
-        mine = [
-            p for p in folder.glob("[!.]*") if p.name.endswith(self.suffix) and ("-rank" in p.name) == bool(self.suffix)
-        ]
-        yield from sorted(mine, key=lambda p: p.name, reverse=True)
-
     def names(self) -> list[str]:
-        """Names of this process's checkpoints, newest first."""
-        return [path.name.removesuffix(self.suffix) for path in self._newest_first()]
+        """Names of the checkpoints that this process has a part of, newest first."""
+        parts = [path.name for path in (self.run / FOLDER).glob("[!.]*")]
+        mine = [name for name in parts if name.endswith(self.suffix) and ("-rank" in name) == bool(self.suffix)]
+        return sorted((name.removesuffix(self.suffix) for name in mine), reverse=True)
 
     def load(self, name: str) -> Any:
         """The state of a checkpoint; one that is not what was written is refused by name."""
@@ -204,16 +179,28 @@ class Checkpoints:
         try:
             files = self._verified(folder)
             saved = json.loads(files[STATE])
-            if saved.get("format") != FORMAT:
-                raise ValueError(f"{folder} has format {saved.get('format')!r}, but this version reads {FORMAT}")
-            blobs = {}
+            self._refuse_foreign(folder, saved)
+            blobs, blob_files = {}, {}
             for path, file in saved["blobs"].items():
                 group = tensors_from_bytes(files[f"{BLOBS}/{file}"])
                 blobs[path] = {"" if key == "values" and len(group) == 1 else key: t for key, t in group.items()}
-                self._blob_files[path] = file, hashlib.sha256(files[f"{BLOBS}/{file}"]).hexdigest()
-            return join(saved["state"], tensors_from_bytes(files[TENSORS]), blobs)
+                blob_files[path] = file, hashlib.sha256(files[f"{BLOBS}/{file}"]).hexdigest()
+            state = join(saved["state"], tensors_from_bytes(files[TENSORS]), blobs)
+            self._blob_files = blob_files  # all of them or none: a blob of another checkpoint is not this one's
+            return state
         except (SafetensorError, json.JSONDecodeError, KeyError) as error:
             raise Damaged(f"checkpoint {folder} is damaged: {error}") from error
+
+    @staticmethod
+    def _refuse_foreign(folder: Path, saved: dict[str, Any]) -> None:
+        """Whole, but not ours to read: better to stop than to start anew over it."""
+        if saved.get("format") != FORMAT:
+            raise ValueError(f"{folder} has format {saved.get('format')!r}, but this version reads {FORMAT}")
+        if saved["processes"] != exchange.world_size():
+            raise ValueError(
+                f"{folder} was written by {saved['processes']} processes, but there are {exchange.world_size()}: "
+                f"go on with torchrun --nproc-per-node={saved['processes']}, or without it if that is 1"
+            )
 
     def _verified(self, folder: Path) -> dict[str, bytes]:
         if not (folder / MANIFEST).exists():
@@ -235,21 +222,52 @@ class Checkpoints:
         return files
 
     def newest_sound_everywhere(self) -> Any:
-        """State of the newest checkpoint that is whole on every process, or None."""
-        for name in exchange.first_ranks_words(self.names()):
-            state = None
-            try:
-                state = self.load(name)
-            except Damaged as error:
-                warnings.warn(f"{error}; the one before is used", stacklevel=2)
+        """State of the newest checkpoint that is whole on every process, or None; damaged ones are deleted."""
+        names = self.names()
+        if self.is_first:
+            self._keep_only(names)
+        names = exchange.first_ranks_words(names)
+        for place, name in enumerate(names):
+            state = self._load_or_warn(name)
             if exchange.all_say(state is not None):
+                self._resumed = name
                 return state
+            if state is not None:
+                warnings.warn(f"checkpoint {self.run / FOLDER / name} is damaged in another process", stacklevel=2)
+            self._blob_files = {}
+            if self.is_first:
+                self._keep_only(names[place + 1 :])
+        if names:
+            warnings.warn(f"{self.run} has no sound checkpoint left: the run starts anew", stacklevel=2)
         return None
 
+    def _load_or_warn(self, name: str) -> Any:
+        """The state, or None where it is damaged; what the first process must refuse, every process refuses."""
+        state, refusal = None, ""
+        try:
+            state = self.load(name)
+        except Damaged as error:
+            warnings.warn(f"{error}; it is not used", stacklevel=3)
+        except ValueError as error:
+            refusal = str(error)
+        for said in exchange.first_ranks_words([refusal]):
+            if said or refusal:
+                raise ValueError(said or refusal)
+        return state
+
+    @contextmanager
+    def settled(self) -> Iterator[None]:
+        """However what is inside ends: what is being written is in place afterwards."""
+        try:
+            yield
+        finally:
+            if self._writer is not None:
+                self._writer.join()
+
     def clear(self) -> None:
-        """A finished run needs none."""
+        """A finished run needs none; the first process deletes them."""
         self.wait()
-        for folder in (FOLDER, BLOBS):
+        for folder in (FOLDER, BLOBS) if self.is_first else ():
             shutil.rmtree(self.run / folder, ignore_errors=True)
 
 

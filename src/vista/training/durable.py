@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from vista import exchange
+
 
 def _unobserved(what: str, path: Path) -> None:
     """Nobody listens."""
@@ -21,8 +23,11 @@ on_write: Callable[[str, Path], None] = _unobserved
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write under a temporary name, flush to the disk, rename."""
-    temporary = path.with_name(f".{path.name}.tmp")
+    """Write under a temporary name, flush to the disk, rename.
+
+    The temporary name is the process's own: several may write the same content to the same place.
+    """
+    temporary = path.with_name(f".{path.name}.{exchange.rank()}.tmp")
     on_write("open", path)
     try:
         with open(temporary, "wb") as file:
@@ -34,9 +39,11 @@ def write(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         on_write("rename", path)
         os.replace(temporary, path)
-    except OSError as error:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
-        raise OSError(error.errno, f"cannot write {path}: {os.strerror(error.errno or 0)}") from error
+        if isinstance(error, OSError):
+            raise OSError(error.errno, f"cannot write {path}: {os.strerror(error.errno or 0)}") from error
+        raise
     sync_folder(path.parent)
     on_write("done", path)
 

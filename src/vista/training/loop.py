@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from vista import exchange
 from vista.methods import EpochEnd
@@ -96,15 +96,17 @@ class Saving:
 def train(config: TrainConfig, out: str | Path, stop: Stop | None = None, role: str | None = None) -> Iterator[Event]:
     """Train in the folder ``out``, from its newest sound checkpoint if it has one, to the end."""
     config, folder = config.resolved(), RunFolder(Path(out))
-    with folder.locked() if exchange.rank() == 0 else nullcontext():
+    checkpoints = Checkpoints(folder.path, exchange.rank())
+    with folder.locked() if exchange.rank() == 0 else nullcontext(), checkpoints.settled():
         _refuse_another_run(config, folder)
         if folder.is_finished():
+            checkpoints.clear()  # it may have been killed between its metrics and this
             yield Finished(folder.path, folder.metrics(), role)
             return
         earlier = yield from _earlier_runs(config, folder, stop)
         training = prepare(config, folder, earlier)
-        saving = Saving(Checkpoints(folder.path, exchange.rank()), stop or Stop())
-        _start_or_resume(training, saving.checkpoints)
+        saving = Saving(checkpoints, stop or Stop())
+        _start_or_resume(training, checkpoints)
         yield Started(config, folder.path, training.epoch, len(training.loader.inputs), role)
         with training.on_stream():
             training.engine.capture(training.in_memory_copy, training.load)
@@ -116,11 +118,10 @@ def train(config: TrainConfig, out: str | Path, stop: Stop | None = None, role: 
             if training.epoch <= config.epochs:
                 with training.on_stream():
                     training.begin_epoch()
-        saving.checkpoints.wait()
+        checkpoints.wait()
         with training.on_stream():
             metrics = results.finish(training)
-        if exchange.rank() == 0:
-            saving.checkpoints.clear()
+        checkpoints.clear()
     yield Finished(folder.path, metrics, role)
 
 
@@ -158,6 +159,7 @@ def _end_epoch(training: Training, began: float) -> Generator[Event, None, Epoch
     if training.device.type == "cuda":
         yield from _until(yield_until)
     with training.on_stream():
+        _refuse_broken(training, val_logits)
         end = EpochEnd(
             epoch=training.epoch,
             network=training.network,
@@ -262,6 +264,18 @@ def _faults_named(training: Training) -> Iterator[None]:
         batch = training.loader.order[step * training.loader.batch_size :][: training.loader.size(step)]
         original = training.samples.split.train[batch.cpu().numpy()].tolist()
         raise NotFinite(step, training.epoch, original) from error
+
+
+def _refuse_broken(training: Training, val_logits: Tensor) -> None:
+    """An epoch's last step may break the weights after a loss that was still finite."""
+    bad = (~torch.isfinite(val_logits)).any(dim=1).nonzero().flatten().cpu().numpy()
+    if len(bad):
+        samples = training.samples.split.val[bad]
+        shown = ", ".join(map(str, samples[:8])) + (f" and {len(samples) - 8} more" if len(samples) > 8 else "")
+        raise FloatingPointError(
+            f"after epoch {training.epoch}, step {training.engine.steps_done}, predictions are not finite on the "
+            f"validation samples {shown}: a smaller --lr may help; the last good checkpoint stays"
+        )
 
 
 # ---------------------------------------------------------------- the card
