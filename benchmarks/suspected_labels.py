@@ -29,7 +29,8 @@ from vista.data import source
 from vista.data.loader import Inputs
 from vista.training.config import TrainConfig, preset
 from vista.training.drive import Job, drive
-from vista.training.run_folder import RunFolder, Which, load_model, on_device
+from vista.training.network import load_model, on_device
+from vista.training.run_folder import RunFolder, Which
 from vista.training.setup import environment
 
 OURS = ("vista", "vista-light")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from vista.analysis.recorder import TrajectoryRecorder
     from vista.data.indexed import indexed
     from vista.distiller import Summary, Vista
-    from vista.training.run_folder import load_model
+    from vista.training.network import load_model
 
 try:
     __version__ = version("vista-distill")
@@ -26,7 +26,7 @@ _PLACES = {
     "TrajectoryRecorder": "vista.analysis.recorder",
     "Vista": "vista.distiller",
     "indexed": "vista.data.indexed",
-    "load_model": "vista.training.run_folder",
+    "load_model": "vista.training.network",
 }
 
 

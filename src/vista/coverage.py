@@ -34,7 +34,8 @@ def unpack(bits: Bits, m: int) -> NDArray[np.bool_]:
 
 def sizes(bits: Bits) -> Counts:
     """``|C_s|`` for each row."""
-    return np.bitwise_count(bits).sum(axis=1, dtype=np.int64)
+    counts: Counts = np.bitwise_count(bits).sum(axis=1, dtype=np.int64)
+    return counts
 
 
 def ranking(bits: Bits, order: Order = "accuracy") -> NDArray[np.intp]:

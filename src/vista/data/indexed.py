@@ -15,7 +15,7 @@ class Indexed(Dataset[Any]):
             hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
         ):
             raise TypeError(
-                f"indexed() needs a map-style dataset (with __getitem__ and __len__), but got {type(dataset).__name__}; "
+                f"indexed() needs a map-style dataset (__getitem__ and __len__), but got {type(dataset).__name__}; "
                 "an iterable dataset must yield each sample's number itself"
             )
         self.dataset = dataset

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from vista import metrics
 from vista.data import source
 from vista.data.loader import Inputs
-from vista.training.run_folder import RunFolder, Which, load_model, on_device
+from vista.training.network import load_model, on_device
+from vista.training.run_folder import RunFolder, Which
 from vista.training.setup import EVALUATION_BATCH
 
 

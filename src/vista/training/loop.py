@@ -23,8 +23,9 @@ from vista.training import results, run_folder
 from vista.training.checkpoint import Checkpoints
 from vista.training.config import TrainConfig
 from vista.training.engine import NotFinite
+from vista.training.network import load_model
 from vista.training.record import TEST, VAL_GIVEN, VAL_TRUE
-from vista.training.run_folder import RunFolder, load_model
+from vista.training.run_folder import RunFolder
 from vista.training.setup import Training, prepare, write_description
 
 STEPS_AT_A_TIME = 50  # enqueued on a card before the host looks around
@@ -169,14 +170,15 @@ def _end_epoch(training: Training, began: float) -> Generator[Event, None, Epoch
             train_logits=training.train_logits,
             train_pictures=training.train_pictures,
         )
-        extra = method.end_epoch(end)
-        method.share_state(training.loader.samples_of_rank())
         guesses = val_logits.argmax(dim=1).cpu().numpy()
         correct = {
             VAL_GIVEN: guesses == samples.labels("val", "given"),
             VAL_TRUE: guesses == samples.labels("val", "true"),
             TEST: test_logits.argmax(dim=1).cpu().numpy() == samples.test_labels,
         }
+        is_best = training.note_best(float(correct[VAL_GIVEN].mean()), evaluated)
+        extra = method.end_epoch(end)  # which may change the network: its weights were judged, and kept, before
+        method.share_state(training.loader.samples_of_rank())
         line = {
             "epoch": training.epoch,
             "lr": training.engine.host_rates[0],
@@ -185,8 +187,8 @@ def _end_epoch(training: Training, began: float) -> Generator[Event, None, Epoch
             "val_true_accuracy": float(correct[VAL_TRUE].mean()),
             "test_accuracy": float(correct[TEST].mean()),
             **extra,
+            "best": is_best,
         }
-        line["best"] = training.note_best(line["val_accuracy"], evaluated)
     timing = {"epoch": training.epoch, "train_seconds": trained - began, "evaluate_seconds": time.monotonic() - trained}
     training.record.append(line, timing, correct)
     if exchange.rank() == 0:

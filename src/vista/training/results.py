@@ -10,8 +10,8 @@ from torch import Tensor
 
 from vista import coverage, exchange, metrics
 from vista.training import durable, run_folder
+from vista.training.network import build_network, on_device
 from vista.training.record import Record
-from vista.training.run_folder import build_network, on_device
 from vista.training.setup import Training
 
 FORMAT = 1

@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import Tensor
 
-from vista import models
 from vista.noise import NoisyLabels
 from vista.split import Split
 from vista.training import durable
@@ -117,33 +115,3 @@ def find_runs(root: str | Path) -> list[RunFolder]:
     """Every run below a folder, runs that others needed first left out."""
     configs = sorted(Path(root).rglob(CONFIG))
     return [RunFolder(c.parent) for c in configs if EARLIER not in c.parent.relative_to(root).parts]
-
-
-def load_model(run: str | Path, which: Which = "best") -> nn.Module:
-    """The trained network of a run, plain, in eval mode, on the CPU."""
-    if which not in ("best", "last"):
-        raise ValueError(f"which is {which!r}, but it must be 'best' or 'last'")
-    folder = RunFolder.open(run)
-    network = build_network(folder.config(), folder.data())
-    network.load_state_dict(folder.weights(which))
-    return network.eval()
-
-
-def build_network(config: TrainConfig, data: dict[str, Any]) -> nn.Module:
-    """A fresh network that suits the data, its weights a function of the seed."""
-    shape = tuple(data["sample_shape"])
-    name = config.network
-    if name == "auto":
-        name = "mlp" if len(shape) != 3 else "resnet18" if shape[1] >= 24 else "small-cnn"
-    features = int(torch.Size(shape).numel())
-    in_channels, image_size = (shape[0], shape[1]) if len(shape) == 3 else (features, 1)
-    network = models.build(
-        name, num_classes=len(data["classes"]), in_channels=in_channels, image_size=image_size, seed=config.seed
-    )
-    return network.double() if config.precision == "fp64" else network
-
-
-def on_device(network: nn.Module, device: torch.device) -> nn.Module:
-    """The network where it will work, laid out as that device likes it."""
-    moved: Any = network.to(device)
-    return moved.to(memory_format=torch.channels_last) if device.type == "cuda" else moved  # type: ignore[no-any-return]

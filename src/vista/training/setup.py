@@ -30,8 +30,9 @@ from vista.store import readable
 from vista.training import durable, learning_rate, run_folder
 from vista.training.config import TrainConfig
 from vista.training.engine import Engine, make_optimizer
+from vista.training.network import build_network, on_device
 from vista.training.record import TEST, VAL_GIVEN, VAL_TRUE, Record
-from vista.training.run_folder import RunFolder, build_network, on_device
+from vista.training.run_folder import RunFolder
 
 EVALUATION_BATCH = 1000
 METHOD_STREAM = 7  # keeps the method's draws apart from those of the loader

@@ -1,0 +1,43 @@
+"""The network of a run: fresh from its configuration, or trained from its folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from vista import models
+from vista.training.config import TrainConfig
+from vista.training.run_folder import RunFolder, Which
+
+
+def load_model(run: str | Path, which: Which = "best") -> nn.Module:
+    """The trained network of a run, plain, in eval mode, on the CPU."""
+    if which not in ("best", "last"):
+        raise ValueError(f"which is {which!r}, but it must be 'best' or 'last'")
+    folder = RunFolder.open(run)
+    network = build_network(folder.config(), folder.data())
+    network.load_state_dict(folder.weights(which))
+    return network.eval()
+
+
+def build_network(config: TrainConfig, data: dict[str, Any]) -> nn.Module:
+    """A fresh network that suits the data, its weights a function of the seed."""
+    shape = tuple(data["sample_shape"])
+    name = config.network
+    if name == "auto":
+        name = "mlp" if len(shape) != 3 else "resnet18" if shape[1] >= 24 else "small-cnn"
+    features = int(torch.Size(shape).numel())
+    in_channels, image_size = (shape[0], shape[1]) if len(shape) == 3 else (features, 1)
+    network = models.build(
+        name, num_classes=len(data["classes"]), in_channels=in_channels, image_size=image_size, seed=config.seed
+    )
+    return network.double() if config.precision == "fp64" else network
+
+
+def on_device(network: nn.Module, device: torch.device) -> nn.Module:
+    """The network where it will work, laid out as that device likes it."""
+    moved: Any = network.to(device)
+    return moved.to(memory_format=torch.channels_last) if device.type == "cuda" else moved  # type: ignore[no-any-return]
