@@ -19,6 +19,9 @@ function svg(tag, attributes = {}, text = null) {
   return element;
 }
 
+// Math.max(...list) gives up on the length of lists that a long run has.
+const largest = (list) => list.reduce((a, b) => Math.max(a, b), -Infinity);
+const smallest = (list) => list.reduce((a, b) => Math.min(a, b), Infinity);
 const colour = (place) => `var(--s${place % SERIES})`;
 const percent = (share, digits = 2) => `${(100 * share).toFixed(digits)} %`;
 const spread = (band, i, show) => show(band.mean[i]) + (band.se ? ` ± ${show(band.se[i]).replace(" %", "")}` : "");
@@ -87,8 +90,13 @@ function frame(width, height, options) {
 // A chart redraws at its own width; hover, touch and arrow keys ask it for the tooltip of a place.
 function chart(draw, name) {
   const element = html("div", { class: "chart", tabindex: "0", "data-figure": name });
-  let drawn = null, at = 0;
-  const redraw = () => { if (element.clientWidth) { drawn = draw(element.clientWidth, element); element.replaceChildren(...drawn.layers); } };
+  let drawn = null, at = 0, width = 0;
+  const redraw = (wide = element.clientWidth) => {
+    width = wide;
+    if (!width) return;
+    drawn = draw(width, element);
+    element.replaceChildren(...drawn.layers);
+  };
   const point = (event) => {
     const box = element.getBoundingClientRect();
     const found = drawn?.at(event.clientX - box.left, event.clientY - box.top);
@@ -114,10 +122,15 @@ function chart(draw, name) {
     const box = element.getBoundingClientRect();
     showTip(found.lines, box.left + found.x, box.top + found.y);
   });
-  let width = 0;
-  new ResizeObserver(() => { if (element.clientWidth !== width) { width = element.clientWidth; redraw(); } }).observe(element);
-  redraws.push(redraw);
+  new ResizeObserver(() => { if (element.clientWidth !== width) redraw(); }).observe(element);
+  redraws.push({ element, redraw });
   return element;
+}
+
+// All widths are read before anything is drawn: reading one after a drawing would make the browser lay out again.
+function redrawAll() {
+  const widths = redraws.map(({ element }) => element.clientWidth);
+  redraws.forEach(({ redraw }, place) => redraw(widths[place]));
 }
 
 // Epochs 1..E along x: which one the pointer is over, and a mark behind it.
@@ -165,10 +178,10 @@ function bars(panel, top, name) {
 }
 
 function curves(series, options, name) {
-  const count = Math.max(...series.map((s) => s.band.mean.length));
+  const count = largest(series.map((s) => s.band.mean.length));
   const values = series.flatMap((s) => s.band.mean.map((v, i) => v + (s.band.se ? s.band.se[i] : 0)));
-  const low = options.fromZero ? 0 : Math.max(0, Math.min(...series.flatMap((s) => s.band.mean)) - 0.03);
-  const high = options.top ?? Math.max(...values, low + (options.least ?? 0.01)) * 1.04;
+  const low = options.fromZero ? 0 : Math.max(0, smallest(series.flatMap((s) => s.band.mean)) - 0.03);
+  const high = options.top ?? Math.max(largest(values), low + (options.least ?? 0.01)) * 1.04;
   const factor = options.factor ?? 1;
   return chart((width) => {
     const parts = frame(width, options.height ?? 250, { x: [0.5, count + 0.5], y: [options.low ?? low, high], xLabel: options.xLabel, yLabel: options.yLabel, wholeX: true, label: options.label,
@@ -198,11 +211,12 @@ function heat(options, name) {
     canvas.width = Math.round(parts.inner.width * scale);
     canvas.height = Math.round(parts.inner.height * scale);
     Object.assign(canvas.style, { left: `${parts.margin.left}px`, top: `${parts.margin.top}px`, width: `${parts.inner.width}px`, height: `${parts.inner.height}px` });
-    const paint = canvas.getContext("2d"), shades = ramp();
+    const paint = canvas.getContext("2d"), stops = ramp(), fine = 63;
+    const shades = Array.from({ length: fine + 1 }, (_, k) => shade(stops, k / fine)); // made once, not per cell
     const [w, h] = [canvas.width / columns.length, canvas.height / rows];
     columns.forEach(([first, ...values], s) => values.forEach((v, a) => {
       if (!v) return;
-      paint.fillStyle = shade(shades, strength(v));
+      paint.fillStyle = shades[Math.round(fine * Math.min(1, Math.max(0, strength(v))))];
       const [l, t] = [Math.floor(s * w), Math.floor(canvas.height - (first + a + 1) * h)];
       paint.fillRect(l, t, Math.max(1, Math.floor((s + 1) * w) - l), Math.max(1, Math.floor(canvas.height - (first + a) * h) - t));
     }));

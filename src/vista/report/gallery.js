@@ -35,7 +35,7 @@ function gallery(data) {
     return select;
   };
   const given = choice("filter-given", "given"), suggested = choice("filter-suggested", "suggested");
-  const lowest = Math.floor(100 * Math.min(...suspects.rows.map((row) => row.score))) / 100;
+  const lowest = Math.floor(100 * smallest(suspects.rows.map((row) => row.score))) / 100;
   const score = html("input", { id: "filter-score", type: "range", min: lowest, max: 1, step: 0.01, value: remembered("filter-score") ?? lowest });
   const least = html("output"), count = html("span", { id: "suspect-count" });
   const grid = html("div", { class: "gallery", id: "suspect-gallery" }), more = html("button", { type: "button", class: "more" }, "Show more");
@@ -64,10 +64,10 @@ function themeSwitch() {
     else delete document.documentElement.dataset.theme;
     button.textContent = { "": "◐ system", light: "☀ light", dark: "☾ dark" }[name];
     remember("theme", name);
-    for (const redraw of redraws) redraw();
+    redrawAll();
   };
   button.addEventListener("click", () => set(names[(names.indexOf(document.documentElement.dataset.theme ?? "") + 1) % names.length]));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { for (const redraw of redraws) redraw(); });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
   set(names.includes(remembered("theme")) ? remembered("theme") : "");
 }
 

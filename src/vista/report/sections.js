@@ -27,7 +27,7 @@ function rampLegend(low, high) {
   const strip = html("i");
   const paint = () => { strip.style.background = `linear-gradient(90deg, ${[0, 0.33, 0.67, 1].map((s) => shade(ramp(), s)).join(", ")})`; };
   paint();
-  redraws.push(paint);
+  redraws.push({ element: strip, redraw: paint });
   return html("div", { class: "ramp" }, low, strip, high);
 }
 
@@ -53,7 +53,7 @@ function comparison(data) {
 
 function forgetting(data) {
   const list = data.figures.forgetting;
-  const top = Math.min(1, Math.max(...list.flatMap((p) => p.accuracy.mean.map((v, i) => v + (p.accuracy.se ? p.accuracy.se[i] : 0)))) * 1.04);
+  const top = Math.min(1, largest(list.flatMap((p) => p.accuracy.mean.map((v, i) => v + (p.accuracy.se ? p.accuracy.se[i] : 0)))) * 1.04);
   section("forgetting", "What was forgotten", data.how.forgetting,
     legend([{ name: "right at this epoch", fill: "var(--yellow)" }, { name: "of those, still right at the end", fill: "var(--blue)" }]),
     panels(list.map((p) => panel(p.name, `mean deviation gap ${percent(p.mean_gap)}`, bars(p, top, "forgetting")))));
@@ -62,7 +62,7 @@ function forgetting(data) {
 function timeline(data) {
   const list = data.figures.timeline;
   const values = list.flatMap((p) => p.columns.flatMap(([, ...v]) => v.filter((w) => w > 0)));
-  const low = Math.min(...values, 1);
+  const low = Math.min(1, smallest(values));
   section("timeline", "The anchors over time", data.how.timeline,
     panels(list.map((p) => panel(p.name, `${p.run}${p.kept ? "" : ", had it kept anchors"}`, heat({
       columns: p.columns, rows: p.columns.length, y0: 0.5, low, high: 1, xLabel: "epoch of the state", yLabel: "teacher made after epoch", label: `anchors over time: ${p.name}`, height: 280,
@@ -106,9 +106,9 @@ function anchorRows(p, order) {
 
 function lifeExpectancy(data) {
   const list = data.figures["life-expectancy"];
-  const rows = Math.max(1, ...list.flatMap((p) => p.lifespans));
-  const most = Math.max(...list.flatMap((p) => p.columns.flatMap(([, ...v]) => v.map((c) => c / p.samples))));
-  const least = Math.min(...list.map((p) => 1 / p.samples));
+  const rows = Math.max(1, largest(list.flatMap((p) => p.lifespans)));
+  const most = largest(list.flatMap((p) => p.columns.flatMap(([, ...v]) => v.map((c) => c / p.samples))));
+  const least = smallest(list.map((p) => 1 / p.samples));
   section("life-expectancy", "How long a state stays needed", data.how["life-expectancy"],
     panels(list.map((p) => panel(p.name, `${p.run}; mean lifespan ${(p.lifespans.reduce((a, b) => a + b, 0) / p.lifespans.length).toFixed(1)} epochs`, heat({
       columns: p.columns.map(([first, ...v]) => [first, ...v.map((c) => c / p.samples)]), rows, y0: 0, low: least, high: most, xLabel: "epoch of the state", yLabel: "epochs as anchor", label: `life expectancy: ${p.name}`,
@@ -123,7 +123,7 @@ function lineSections(data) {
     curves(ends, { factor: 100, fromZero: true, xLabel: "epoch of the state", yLabel: "marginal coverage, % of the validation samples", label: "end-of-training coverage", show: (s, i) => spread(s.band, i, percent) }, "end-of-training"));
   const sets = named(data.figures["contributing-set"], "anchors");
   const size = (p, anchors) => (p.bytes_each === null ? "" : `, ${readable(anchors * p.bytes_each)}`);
-  const told = sets.map((s) => ({ ...s, name: `${s.name}: at most ${Number(Math.max(...s.band.mean).toFixed(1))}${size(s.panel, Math.max(...s.band.mean))}${s.panel.kept ? "" : ", had it kept them"}` }));
+  const told = sets.map((s) => ({ ...s, name: `${s.name}: at most ${Number(largest(s.band.mean).toFixed(1))}${size(s.panel, largest(s.band.mean))}${s.panel.kept ? "" : ", had it kept them"}` }));
   section("contributing-set", "How many states must be kept", data.how["contributing-set"], legend(told),
     curves(sets, { fromZero: true, least: 1, xLabel: "epoch", yLabel: "anchors in the contributing set", label: "contributing set", show: (s, i) => spread(s.band, i, (v) => String(Number(v.toFixed(2)))) + size(s.panel, s.band.mean[i]) }, "contributing-set"));
   testAgainstValidation(data);
@@ -134,7 +134,7 @@ function testAgainstValidation(data) {
   const kinds = [["test", "test", 0], ["validation, true labels", "validation_true", 1], ["validation, given labels", "validation", 2]];
   const known = kinds.filter(([, key]) => list.some((p) => p[key]));
   const all = list.flatMap((p) => known.flatMap(([, key]) => (p[key] ? p[key].mean : [])));
-  const [low, top] = [Math.max(0, Math.min(...all) - 0.03), Math.min(1, Math.max(...all) + 0.03)];
+  const [low, top] = [Math.max(0, smallest(all) - 0.03), Math.min(1, largest(all) + 0.03)];
   section("test-vs-validation", "Test against validation", data.how["test-vs-validation"],
     legend(known.map(([name, , place]) => ({ name, place }))),
     panels(list.map((p) => panel(p.name, "", curves(known.filter(([, key]) => p[key]).map(([name, key, place]) => ({ name, place, band: p[key] })),
@@ -144,12 +144,12 @@ function testAgainstValidation(data) {
 function forgottenClasses(data) {
   const list = data.figures["forgotten-classes"].filter((p) => p.lost.some((n) => n > 0));
   if (!list.length) return;
-  const ROWS = 12, step = 22, most = Math.max(...list.flatMap((p) => p.lost.map((n, i) => n / Math.max(1, p.samples[i]))));
+  const ROWS = 12, step = 22, most = largest(list.flatMap((p) => p.lost.map((n, i) => n / Math.max(1, p.samples[i]))));
   section("forgotten-classes", "Which classes were forgotten", data.how["forgotten-classes"], panels(list.map((p) => {
     const shown = p.classes.slice(0, ROWS);
     const note = p.classes.length > ROWS ? `the ${ROWS} of ${p.classes.length} classes that lost most` : "";
     return panel(p.name, note, chart((width) => {
-      const longest = Math.max(...shown.map((name) => name.length));
+      const longest = largest(shown.map((name) => name.length));
       const left = Math.min(130, width * 0.36, 14 + 6.6 * longest), inner = width - left - 48;
       const root = svg("svg", { viewBox: `0 0 ${width} ${shown.length * step}`, height: shown.length * step, role: "img", "aria-label": `forgotten classes: ${p.name}` });
       shown.forEach((name, i) => {

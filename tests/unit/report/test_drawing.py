@@ -59,7 +59,7 @@ def test_every_format_is_written_and_is_the_same_again(tmp_path: Path) -> None:
 
 def test_names_stay_text(tmp_path: Path) -> None:
     drawing.save_all(GROUPS, tmp_path, ["forgetting"], ["svg"])
-    assert re.search(r"\$ours\$ &lt;b&gt;", (tmp_path / "forgetting.svg").read_text())
+    assert re.search(r"<text [^>]*>\$ours\$ &lt;b&gt;</text>", (tmp_path / "forgetting.svg").read_text())
 
 
 def test_an_unknown_figure_is_refused() -> None:

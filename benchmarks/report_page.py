@@ -1,0 +1,127 @@
+"""How large the page gets and how fast it opens: 3 runs of 200 epochs x 5,000 samples, 500 suspected labels.
+
+    python benchmarks/report_page.py
+
+The bits are drawn at random and the pictures are noise, which no compression makes smaller: a real page is lighter.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import tyro
+from playwright.sync_api import sync_playwright
+
+from vista.analysis.runs import Run
+from vista.report.page import page
+from vista.report.payload import payload
+from vista.report.pictures import thumbnail
+from vista.training.record import TEST, VAL_GIVEN, VAL_TRUE, Record
+from vista.training.setup import environment
+
+
+@dataclass(frozen=True)
+class Arguments:
+    runs: int = 3
+    """Runs of different methods."""
+    epochs: int = 200
+    """Epochs of each."""
+    samples: int = 5000
+    """Validation samples."""
+    suspects: int = 500
+    """Suspected labels, each with a picture of 32 x 32 pixels."""
+    times: int = 5
+    """How often the page is opened."""
+    browser: str = shutil.which("chromium") or "chromium"
+    """The browser."""
+    out: str = "results/report_page.json"
+    """The record."""
+
+
+def main(args: Arguments) -> None:
+    began = time.monotonic()
+    text = page(made_payload(args))
+    written = time.monotonic() - began
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "page.html"
+        path.write_text(text)
+        opened = open_times(args, path)
+    sizes = {"runs": args.runs, "epochs": args.epochs, "samples": args.samples, "suspects": args.suspects}
+    record = {
+        "config": sizes,
+        "environment": environment(torch.device("cpu")),
+        "bytes": len(text.encode()),
+        "write_seconds": round(written, 3),
+        "open_seconds": {"median": round(statistics.median(opened), 3), "all": [round(t, 3) for t in opened]},
+    }
+    Path(args.out).parent.mkdir(parents=True, exist_ok=True)
+    Path(args.out).write_text(json.dumps(record, indent=1) + "\n")
+    size, drawn = record["bytes"] / 1e6, record["open_seconds"]["median"]
+    print(f"{size:.2f} MB, written in {written:.2f} s, drawn {drawn:.2f} s after it is asked for")
+    print(f"wrote {args.out}")
+
+
+def made_payload(args: Arguments) -> dict:
+    """As of real runs, but for the suspects, which would need a data set."""
+    generator = np.random.default_rng(0)
+    data = payload([made_run(args, number, generator) for number in range(args.runs)])
+    classes = [f"class {k}" for k in range(100)]
+    rows = [
+        {
+            "id": place,
+            "given": place % 100,
+            "suggested": (place + 1) % 100,
+            "score": 0.9 - 0.0005 * place,
+            "picture": thumbnail(generator.integers(0, 256, (32, 32, 3), dtype=np.uint8)),
+        }
+        for place in range(args.suspects)
+    ]
+    return {**data, "suspects": {"rows": rows, "classes": classes, "note": "Made up."}}
+
+
+def made_run(args: Arguments, number: int, generator: np.random.Generator) -> Run:
+    """Samples of different difficulty, right ever more often."""
+    difficulty = generator.random(args.samples)
+    skill = np.linspace(0.1, 0.8, args.epochs)[:, None]
+    right = generator.random((args.epochs, args.samples)) < np.clip(skill * 1.5 - difficulty, 0.02, 0.98)
+    record = Record({VAL_GIVEN: args.samples, VAL_TRUE: args.samples, TEST: args.samples})
+    for epoch, row in enumerate(right, 1):
+        record.append({"epoch": epoch, "anchors": 1}, {}, {VAL_GIVEN: row, VAL_TRUE: row, TEST: row})
+    return Run(
+        name=f"run{number}",
+        path=Path(f"run{number}"),
+        record=record,
+        config={"method": f"method {number}", "data": "made up"},
+        classes=tuple(f"class {k}" for k in range(100)),
+        val_labels=np.arange(args.samples) % 100,
+        val_true=np.arange(args.samples) % 100,
+        samples=45_000,
+    )
+
+
+def open_times(args: Arguments, path: Path) -> list[float]:
+    """Seconds from the request to the page's own word that everything is drawn, in a fresh tab each time."""
+    times = []
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=args.browser, args=["--no-sandbox", "--disable-gpu"])
+        for _ in range(args.times):
+            tab = browser.new_context(viewport={"width": 1200, "height": 900}).new_page()
+            began = time.monotonic()
+            tab.goto(path.as_uri())
+            tab.wait_for_selector("html[data-ready]")
+            times.append(time.monotonic() - began)
+            tab.context.close()
+        browser.close()
+    return times
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Arguments, description=__doc__))
