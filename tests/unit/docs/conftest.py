@@ -1,0 +1,8 @@
+"""``doc_pages.py`` beside this file reads the pages that these tests look at."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

@@ -1,0 +1,126 @@
+"""The tables of options in docs/command-line.md, made from the classes that the parser reads.
+
+Write them anew with: python tests/unit/docs/option_tables.py
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import inspect
+import re
+import textwrap
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from vista.training.config import PRESETS
+
+PAGE = Path(__file__).parents[3] / "docs" / "command-line.md"
+TABLE = re.compile(r"(?P<open><!-- options: (?P<call>[a-z ]+) -->\n)(?P<table>.*?)(?P<close><!-- end -->)", re.DOTALL)
+BY_PRESET = {name for values in PRESETS.values() for name in values}
+# Fields whose options another section of the page shows.
+ELSEWHERE = {"compare": ("training",), "train": ("vista",)}
+
+
+class Asked(BaseException):
+    """What a command gave to the parser."""
+
+
+def asked(call: str) -> tuple[type, Any]:
+    """The class of options of a command (``runs``, ``runs delete``) and its default."""
+
+    def parse(kind: type, argv: Any, command: str, about: str, default: Any = None) -> Any:
+        raise Asked(kind, default)
+
+    name, *words = call.split()
+    module = importlib.import_module(f"vista.cli.{name}")
+    with mock.patch.object(module, "parse", parse):
+        try:
+            module.run(words)
+        except Asked as found:
+            return found.args
+    raise AssertionError(f"vista {call} read no options")
+
+
+def table(call: str) -> str:
+    kind, default = asked(call)
+    rows = rows_of(kind, default, ELSEWHERE.get(call, ()))
+    return "\n".join(["| option | default | |", "|---|---|---|", *rows]) + "\n"
+
+
+def rows_of(kind: type, default: Any, left_out: tuple[str, ...] = ()) -> Iterator[str]:
+    hints, told = typing.get_type_hints(kind, include_extras=True), explanations(kind)
+    for field in dataclasses.fields(kind):
+        hint, marks = hints[field.name], getattr(hints[field.name], "__metadata__", ())
+        plain = hint.__origin__ if marks else hint
+        value = getattr(default, field.name, default_of(field))
+        if dataclasses.is_dataclass(plain) and isinstance(plain, type):
+            if field.name not in left_out:
+                yield from rows_of(plain, value)
+        elif not any("Suppress" in repr(mark) for mark in marks):
+            yield row(field.name, plain, marks, value, told[field.name])
+
+
+def row(name: str, plain: Any, marks: tuple[Any, ...], value: Any, told: str) -> str:
+    flag = "--" + name.replace("_", "-")
+    metavar = next((mark.metavar for mark in marks if getattr(mark, "metavar", None)), name.upper().replace("_", "-"))
+    short = [alias for mark in marks for alias in getattr(mark, "aliases", None) or ()]
+    if any("Positional" in repr(mark) for mark in marks):
+        shown = metavar
+    elif plain is bool:
+        shown = f"{flag}`, `{flag.replace('--', '--no-', 1)}" if value else flag
+    else:
+        several = "..." if typing.get_origin(plain) is tuple else ""
+        shown = f"{', '.join([*short, flag])} {metavar}{several}"
+    return f"| `{shown}` | {usual(name, plain, value)} | {told}{choices(plain)} |"
+
+
+def usual(name: str, plain: Any, value: Any) -> str:
+    if name in BY_PRESET:
+        return "the preset's"
+    if value is dataclasses.MISSING:
+        return "needed"
+    if plain is bool:
+        return "on" if value else ""
+    if value is None or value in ("", ()):
+        return ""
+    return f"`{' '.join(map(str, value)) if isinstance(value, tuple) else value}`"
+
+
+def choices(plain: Any) -> str:
+    several = typing.get_origin(plain) is tuple
+    one = typing.get_args(plain)[0] if several else plain
+    if typing.get_origin(one) is not typing.Literal:
+        return ""
+    return f" {'Any' if several else 'One'} of {', '.join(f'`{choice}`' for choice in typing.get_args(one))}."
+
+
+def default_of(field: dataclasses.Field[Any]) -> Any:
+    return field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
+
+
+def explanations(kind: type) -> dict[str, str]:
+    """The line below each field of a class and of those it extends."""
+    found: dict[str, str] = {}
+    for cls in reversed(kind.__mro__[:-1]):
+        try:
+            body: Any = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+        except (OSError, TypeError):  # a class made in place, of fields that are explained elsewhere
+            continue
+        for line, below in zip(body.body, body.body[1:]):
+            if isinstance(line, ast.AnnAssign) and isinstance(below, ast.Expr):
+                found[line.target.id] = " ".join(below.value.value.split())  # type: ignore[attr-defined, union-attr]
+    return found
+
+
+def renewed(page: str) -> str:
+    """The page with every table as it should be."""
+    return TABLE.sub(lambda match: match["open"] + "\n" + table(match["call"]) + "\n" + match["close"], page)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

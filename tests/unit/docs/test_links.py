@@ -1,0 +1,41 @@
+"""Links between pages, and from pages to files, lead somewhere; README and the like included."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from doc_pages import DOCS, PAGES, ROOT, anchors_of, links_of, name_of
+
+MAX_PICTURE_BYTES = 150_000
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in links_of(page):
+        if target.startswith(("http://", "https://", "mailto:")):
+            continue
+        path, _, anchor = target.partition("#")
+        place = (page.parent / path).resolve() if path else page
+        assert place.exists(), f"{name_of(page)} links to {target}, which is not there"
+        assert place.is_relative_to(ROOT)
+        if anchor and place.suffix == ".md":
+            assert anchor in anchors_of(place), f"{name_of(page)} links to {target}, a heading that is not there"
+
+
+def test_every_picture_is_small_and_shown() -> None:
+    shown = {(page.parent / target).resolve() for page in PAGES for target in links_of(page)}
+    for picture in (DOCS / "images").iterdir():
+        assert picture in shown, f"{picture.name} is in no page"
+        assert picture.stat().st_size <= MAX_PICTURE_BYTES
+
+
+def test_every_record_named_is_in_the_ledger() -> None:
+    """A record is named by the last part of its file, as in `9399fa7bcb7df4c8`."""
+    from re import findall
+
+    ledger = {path.stem.rpartition("-")[2] for path in (ROOT / "results" / "runs").glob("*.json")}
+    named = {name for page in PAGES for name in findall(r"\b[0-9a-f]{16}\b", page.read_text(encoding="utf-8"))}
+    assert named <= ledger
+    assert all(json.loads(path.read_text()) for path in (ROOT / "results").glob("*.json"))

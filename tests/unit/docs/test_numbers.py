@@ -1,0 +1,35 @@
+"""Numbers in the pages that explain VISTA are those of the records, to the last digit."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from doc_pages import DOCS, ROOT, without_blocks
+
+EXPLAINING = ("index.md", "how-it-works.md", "questions.md", "frameworks/plain-loop.md")
+
+
+@pytest.fixture(scope="module")
+def measured() -> set[str]:
+    """Every accuracy, gap and loss of the ledger as pages write them, and the GB that the anchors took."""
+    percents: set[float] = set()
+    others: set[float] = set()
+    for path in (ROOT / "results" / "runs").glob("*.json"):
+        run = json.loads(path.read_text())
+        metrics = run["metrics"]
+        percents |= {100 * metrics[which]["test"][name] for which in ("best", "last") for name in ("top1", "ece")}
+        percents |= {100 * gap for gap in metrics["deviation_gap"].values()}
+        percents |= {100 * line["test_accuracy"] for line in run["epochs"]}
+        state = 2 * run["data"]["samples"]["train"] * len(run["data"]["classes"])
+        others.add((metrics["anchors_max"] or 0) * state / 1e9)
+        others |= {line["train_loss"] for line in run["epochs"]}
+        others |= {metrics[which]["test"]["nll"] for which in ("best", "last")}
+    return {f"{value:.2f}" for value in percents | others}
+
+
+@pytest.mark.parametrize("name", EXPLAINING)
+def test_numbers_are_measured(name: str, measured: set[str]) -> None:
+    numbers = re.findall(r"(?<![\d.])\d+\.\d\d(?!\d)", without_blocks(DOCS / name))
+    assert [number for number in numbers if number not in measured] == []

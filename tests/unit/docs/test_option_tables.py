@@ -1,0 +1,35 @@
+"""The page of the command line has a section for every command, and every option of it as the parser has it."""
+
+from __future__ import annotations
+
+import importlib
+import re
+
+import pytest
+from option_tables import PAGE, TABLE, renewed
+
+from vista import cli
+
+TEXT = PAGE.read_text(encoding="utf-8")
+
+
+def test_every_command_has_a_section() -> None:
+    sections = re.findall(r"^## vista (\w+)$", TEXT, flags=re.MULTILINE)
+    assert sorted(sections) == sorted(cli._commands())
+
+
+def test_tables_are_those_of_the_parser() -> None:
+    assert renewed(TEXT) == TEXT, "python tests/unit/docs/option_tables.py writes them anew"
+    assert {match["call"].split()[0] for match in TABLE.finditer(TEXT)} == set(cli._commands())
+
+
+@pytest.mark.parametrize("call", [match["call"] for match in TABLE.finditer(TEXT)])
+def test_the_parser_knows_every_option_shown(call: str, capsys: pytest.CaptureFixture[str]) -> None:
+    name, *words = call.split()
+    with pytest.raises(SystemExit):
+        importlib.import_module(f"vista.cli.{name}").run([*words, "--help"])
+    told = capsys.readouterr().out
+    shown = re.findall(
+        r"^\| `.*?(--[a-z-]+)", next(m["table"] for m in TABLE.finditer(TEXT) if m["call"] == call), re.M
+    )
+    assert [flag for flag in shown if flag not in told] == []
