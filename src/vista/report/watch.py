@@ -25,7 +25,7 @@ def watch(
     """Write ``page`` whenever a record has changed, until every run has finished; ``wrote`` hears of it."""
     before: State | None = None
     while True:
-        runs = read_runs(paths)
+        runs = _read_while_written(paths, lambda: wait(seconds))
         state = _state(runs)
         over = all(not run.is_folder or run.metrics is not None for run in runs)
         if state != before or over:
@@ -35,6 +35,15 @@ def watch(
         if over:
             return
         wait(seconds)
+
+
+def _read_while_written(paths: Sequence[str | Path], wait: Callable[[], None]) -> list[Run]:
+    """A run that is just being written may be caught between two of its files: what fails once is tried again."""
+    try:
+        return read_runs(paths)
+    except (FileNotFoundError, ValueError):
+        wait()
+        return read_runs(paths)
 
 
 def _state(runs: Sequence[Run]) -> State:

@@ -126,6 +126,19 @@ def test_watching_writes_when_a_record_changes_and_ends_when_all_have_finished(t
     assert waits == 2
 
 
+def test_watching_looks_twice_at_a_run_that_is_just_being_written(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    bits = (run / "coverage.safetensors").read_bytes()
+    (run / "coverage.safetensors").unlink()
+    written: list[bool] = []
+    watch([run], tmp_path / "page.html", lambda _, over: written.append(over),
+          wait=lambda _: (run / "coverage.safetensors").write_bytes(bits))  # fmt: skip
+    assert written == [True]
+    (run / "coverage.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match=r"it has no coverage\.safetensors"):
+        watch([run], tmp_path / "page.html", lambda _, over: None, wait=lambda _: None)
+
+
 METRICS = {"top1": 0.5, "ece": 0.1, "aurc": 0.1}
 
 
