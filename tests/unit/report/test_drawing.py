@@ -74,3 +74,11 @@ def test_colours_are_apart_in_grey(pair: tuple[str, str]) -> None:
         return 0.299 * red + 0.587 * green + 0.114 * blue
 
     assert abs(lightness(pair[0]) - lightness(pair[1])) > 0.1
+
+
+@pytest.mark.parametrize("name", list(drawing.DRAWINGS))
+@pytest.mark.parametrize("correct", [HAND[:1], HAND & False], ids=["one epoch", "never right"])
+def test_the_least_there_can_be_is_drawn(name: str, correct: np.ndarray) -> None:
+    figure = drawing.draw(name, [Group("least", (hand_run(correct=correct),))])
+    figure.draw_without_rendering()
+    assert figure.axes
