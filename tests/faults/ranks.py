@@ -1,0 +1,75 @@
+"""What the processes of one training do when nobody trains: Vista itself on logits that are given."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DistributedSampler
+from trainings import digests
+
+from vista import Vista, exchange
+
+SAMPLES, VALIDATION, CLASSES, EPOCHS = 43, 31, 5, 6  # no number of processes divides the first two
+LABELS, VAL_LABELS = torch.arange(SAMPLES) % CLASSES, torch.arange(VALIDATION) % CLASSES
+OPTIONS: dict[str, dict[str, Any]] = {
+    "basic": {},
+    "light": {"tau": 0.12},
+    "clean pass": {"record": "eval"},
+    "accuracy": {"weights": "accuracy", "smoothing": 3},
+}
+
+
+def drawn(labels: Tensor, epoch: int) -> Tensor:
+    """Logits that are right for some, float32 ``[n, K]``."""
+    source = torch.Generator().manual_seed(1000 * epoch + len(labels))
+    return torch.randn(len(labels), CLASSES, generator=source) + torch.nn.functional.one_hot(labels, CLASSES)
+
+
+def part(size: int, epoch: int) -> Tensor:
+    """This process's samples, padded so that every process has as many."""
+    count, rank = exchange.world_size(), exchange.rank()
+    sampler = DistributedSampler(range(size), num_replicas=count, rank=rank, seed=3)
+    sampler.set_epoch(epoch)
+    return torch.tensor(list(sampler))
+
+
+def given_logits(out: Path) -> None:
+    """Note anchors, weights, targets and state of every epoch, for every option."""
+    results = {name: list(_epochs(Vista(**_arguments(), **options))) for name, options in OPTIONS.items()}
+    (out / f"{exchange.world_size()}-{exchange.rank()}.json").write_text(json.dumps(results))
+
+
+def _arguments() -> dict[str, Any]:
+    return {"labels": LABELS, "num_classes": CLASSES, "epochs": EPOCHS, "val_labels": VAL_LABELS}
+
+
+def _epochs(vista: Vista) -> Any:
+    for epoch in vista.epochs():
+        own, of_val = part(SAMPLES, epoch), part(VALIDATION, epoch)
+        logits = drawn(LABELS, epoch)[own].requires_grad_()
+        for batch in range(0, len(own), 4):
+            vista.loss(logits[batch : batch + 4], own[batch : batch + 4])
+        if vista.state_dict()["identity"]["record"] == "eval":
+            vista.record(logits.detach(), own)
+        summary = vista.end_epoch(drawn(VAL_LABELS, epoch)[of_val], val_index=of_val)
+        everything = {"targets": vista.targets(torch.arange(SAMPLES)), "teacher": vista.teacher()}
+        hashes = digests({**everything, "state": vista.state_dict(), "record": {}})
+        yield [summary.anchors, summary.accuracy, summary.unrecorded, hashes]
+
+
+def another_tolerance(out: Path) -> None:
+    """A process whose settings differ is found at the end of the first epoch in which that matters."""
+    vista = Vista(**_arguments(), tau=0.05 if exchange.rank() == 0 else 0.6)
+    said = ""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            list(_epochs(vista))
+        except RuntimeError as error:
+            said = str(error)
+    (out / f"said-{exchange.rank()}").write_text(said)

@@ -1,0 +1,350 @@
+"""Small trainings that tests kill, stop and damage, and what of a run must be the same bytes at its end.
+
+Run as a program this file imports everything once and then forks: a process that trains is there at once, and may be
+killed at any instant without a trace in the tests' own process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+import warnings
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from vista import methods
+from vista.training import durable, loop, results, run_folder
+from vista.training.config import TrainConfig
+from vista.training.drive import Job, drive
+from vista.training.loop import Event, Stepped
+from vista.training.record import TIMINGS
+from vista.training.setup import Training
+from vista.training.skeleton import split
+
+TRAINED, HELD_OUT, TESTED = 127, 31, 50  # the first two are prime: no number of processes divides them
+NOT_OF_THE_SEED = run_folder.ENVIRONMENT, run_folder.LOCK, TIMINGS
+
+
+# ---------------------------------------------------------------- what is trained
+
+
+def write_digits(path: Path) -> str:
+    """A few digits as an ``.npz`` file; returns the name a configuration gives it."""
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    pixels, n = (images.reshape(-1, 8, 8) * 15).astype(np.uint8), TRAINED + HELD_OUT
+    train, test = slice(0, n), slice(n, n + TESTED)
+    np.savez(path, x_train=pixels[train], y_train=labels[train], x_test=pixels[test], y_test=labels[test])
+    return f"npz:{path}"
+
+
+def config(data: str, method: str = "vista", **changes: Any) -> TrainConfig:
+    """Three epochs of two steps, the second one short; samples are shuffled, shifted, turned and mirrored."""
+    values: dict[str, Any] = {
+        "data": data, "noise": "symmetric:0.4", "method": method, "network": "tiny-staged", "epochs": 3,
+        "batch_size": 64, "lr": 0.1, "rotation": 10.0, "validation": HELD_OUT, "device": "cpu",
+        "checkpoint_seconds": 0.0,
+    }  # fmt: skip
+    return TrainConfig(**{**values, **changes})
+
+
+def plain(num_classes: int, in_channels: int, image_size: int) -> nn.Module:
+    """Without BatchNorm a batch may be divided among processes and its mean is the same."""
+    pixels = in_channels * image_size**2
+    return nn.Sequential(nn.Flatten(), nn.Linear(pixels, 16), nn.Tanh(), nn.Linear(16, num_classes))
+
+
+class Breaks(nn.Module):
+    """Gives NaN from a certain training batch on."""
+
+    def __init__(self, network: nn.Module, sound_batches: int) -> None:
+        super().__init__()
+        self.network, self.sound_batches = network, sound_batches
+        self.register_buffer("seen", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.network(x)
+        if self.training:
+            self.seen += 1
+            if self.seen > self.sound_batches:
+                return logits * float("nan")
+        return logits
+
+
+def breaks_in_batch_4(num_classes: int, in_channels: int, image_size: int) -> nn.Module:
+    return Breaks(plain(num_classes, in_channels, image_size), 3)
+
+
+# ---------------------------------------------------------------- what must be the same
+
+
+def state_file(out: Path, rank: int = 0) -> Path:
+    """Where a training notes the state it ended with: optimiser and method are gone once a run has finished."""
+    return out.with_name(f"{out.name}-state-{rank}.json")
+
+
+def digests(state: dict[str, Any]) -> dict[str, str]:
+    """A hash of each part of a training's state, timings left out."""
+    parts = dict(state)
+    parts["record"] = {name: value for name, value in state["record"].items() if name != "timings"}
+    return {name: _digest(part) for name, part in parts.items()}
+
+
+def _digest(part: Any) -> str:
+    skeleton, tensors, blobs = split(part)
+    groups = {f"{path}/{name}": tensor for path, group in blobs.items() for name, tensor in group.items()}
+    digest = hashlib.sha256(json.dumps(skeleton, sort_keys=True).encode())
+    for name, tensor in sorted({**tensors, **groups}.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def ended_as(out: Path, processes: int = 1) -> dict[str, str]:
+    """A hash of every file of a run that the seed decides, and of the state each process ended with."""
+    files = [path for path in sorted(out.rglob("*")) if path.is_file() and path.name not in NOT_OF_THE_SEED]
+    ended = {str(path.relative_to(out)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    for rank in range(processes):
+        for name, digest in json.loads(state_file(out, rank).read_text()).items():
+            ended[f"state of process {rank}: {name}"] = digest
+    return ended
+
+
+@contextlib.contextmanager
+def noting_states(rank: int = 0) -> Any:
+    """Inside, every training that ends notes its state beside its folder."""
+    finish = results.finish
+
+    def noted(training: Training) -> dict[str, Any]:
+        state_file(training.folder.path, rank).write_text(json.dumps(digests(training.state())))
+        return finish(training)
+
+    results.finish = noted
+    try:
+        yield
+    finally:
+        results.finish = finish
+
+
+def train(configuration: TrainConfig, out: Path) -> list[Event]:
+    """Train here, to the end; an error is raised. What happened is returned."""
+    job, events = Job(configuration, out), []
+    with noting_states():
+        drive([job], lambda _, event: events.append(event))
+    if job.error is not None:
+        raise job.error
+    return events
+
+
+def stopped(configuration: TrainConfig, out: Path, epoch: int, step: int) -> Path:
+    """A run that came to an end, for no reason of its own, once it had saved the given place."""
+    run = loop.train(configuration, out)
+    for event in run:
+        if isinstance(event, Stepped) and event.epoch == epoch and event.samples > step * configuration.batch_size:
+            run.close()
+    return out
+
+
+def damage(path: Path, kind: str) -> None:
+    """What disks, cables and impatient people do to a file."""
+    content = bytearray(path.read_bytes())
+    if kind == "missing":
+        path.unlink()
+        return
+    if kind == "flipped":
+        content[len(content) // 2] ^= 1
+    path.write_bytes(content[: len(content) // 2] if kind == "cut short" else content)
+
+
+# ---------------------------------------------------------------- the program that forks
+
+
+@dataclass(frozen=True)
+class Kill:
+    """When a process is killed, by SIGKILL: at its n-th write, or some time after its n-th event."""
+
+    write: int = 0
+    event: str = ""
+    count: int = 1
+    seconds: float = 0.0
+    rank: int = 0  # of the process that kills itself; the others follow
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a training came out."""
+
+    killed: bool
+    failed: bool
+    began_at: tuple[int, int]  # the epoch and the step of it that came first
+    output: str
+
+
+class Trainer:
+    """The program below, as a test sees it."""
+
+    def __init__(self, meetings: Path) -> None:
+        self._meetings, self._number = meetings, 0
+        one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+        environment = {**os.environ, **one_thread}
+        self._process = subprocess.Popen(
+            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+
+    def __enter__(self) -> Trainer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate(timeout=60)
+
+    def __call__(self, configuration: TrainConfig, out: Path, kill: Kill | None = None, processes: int = 1) -> Ended:
+        """Train, or go on with a training. One that fails is an error of the test."""
+        ended = self.try_to(configuration, out, kill, processes)
+        assert not ended.failed, ended.output
+        return ended
+
+    def try_to(self, configuration: TrainConfig, out: Path, kill: Kill | None = None, processes: int = 1) -> Ended:
+        """The same, where a failure is what is looked for."""
+        order = {"config": asdict(configuration), "out": str(out), "kill": asdict(kill or Kill())}
+        return self._send({**order, "processes": processes})
+
+    def call(self, function: str, out: Path, processes: int) -> None:
+        """Call ``ranks.function(out)`` in a group of processes."""
+        ended = self._send({"function": function, "out": str(out), "kill": asdict(Kill()), "processes": processes})
+        assert not ended.failed, ended.output
+
+    def _send(self, order: dict[str, Any]) -> Ended:
+        self._number += 1
+        order["notes"] = str(self._meetings / f"notes-{self._number}")
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        reply = json.loads(self._process.stdout.readline())
+        return Ended(reply["killed"], reply["failed"], tuple(reply["began_at"]), reply["output"])
+
+
+def _serve() -> None:
+    """Read an order a line, fork its processes, and say how they ended."""
+    importlib.import_module("torch._dynamo")  # what the first training would spend seconds on
+    methods.choose("vista")
+    for line in sys.stdin:
+        order = json.loads(line)
+        ranks = range(order["processes"])
+        children = {_fork(order, rank): rank for rank in ranks}
+        ends: dict[int, int] = {}
+        while len(ends) < len(children):
+            child, status = os.wait()
+            ends[children[child]] = os.waitstatus_to_exitcode(status)
+            if ends[children[child]] != 0:
+                for other in children.keys() - {child}:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(other, signal.SIGKILL)
+        notes = Path(order["notes"])
+        killed = Kill(**order["kill"]) != Kill() and ends[order["kill"]["rank"]] == -signal.SIGKILL
+        reply = {
+            "killed": killed,
+            "failed": any(ends.values()) and not killed,
+            "began_at": json.loads(notes.read_text()) if notes.exists() else [0, 0],
+            "output": "".join(_output(order, rank).read_text() for rank in ranks),
+        }
+        print(json.dumps(reply), flush=True)
+
+
+def _output(order: dict[str, Any], rank: int) -> Path:
+    return Path(f"{order['notes']}-output-{rank}")
+
+
+def _fork(order: dict[str, Any], rank: int) -> int:
+    child = os.fork()
+    if child:
+        return child
+    try:
+        with open(_output(order, rank), "w") as output:
+            os.dup2(output.fileno(), 1)
+            os.dup2(output.fileno(), 2)
+        _run(order, rank)
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+
+
+def _run(order: dict[str, Any], rank: int) -> None:
+    torch.set_num_threads(1)
+    _forbid_pickle()
+    processes = order["processes"]
+    if processes > 1:
+        meeting = f"file://{order['notes']}-meeting"
+        dist.init_process_group("gloo", meeting, timedelta(seconds=60), rank=rank, world_size=processes)
+    if "function" in order:
+        getattr(importlib.import_module("ranks"), order["function"])(Path(order["out"]))
+    else:
+        _train(order, rank)
+    if processes > 1:
+        dist.destroy_process_group()
+
+
+def _train(order: dict[str, Any], rank: int) -> None:
+    kill, notes = Kill(**order["kill"]), Path(order["notes"])
+    left = {"writes": kill.write, "events": kill.count}
+
+    def die() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def count_write(what: str, path: Path) -> None:
+        left["writes"] -= 1
+        if left["writes"] == 0 and rank == kill.rank:
+            die()
+
+    def count_event(job: Job, event: Event) -> None:
+        if isinstance(event, Stepped) and rank == 0 and not notes.exists():
+            notes.write_text(json.dumps([event.epoch, -(-event.samples // job.config.batch_size)]))
+        if type(event).__name__ == kill.event and rank == kill.rank:
+            left["events"] -= 1
+            if left["events"] == 0:
+                threading.Timer(kill.seconds, die).start()
+
+    durable.on_write = count_write
+    job = Job(TrainConfig(**order["config"]), Path(order["out"]))
+    with noting_states(rank), warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        drive([job], count_event)
+    if job.error is not None:
+        raise job.error
+
+
+def _show_warning(message: Warning | str, *_: Any) -> None:
+    print(f"note: {message}", flush=True)
+
+
+def _forbid_pickle() -> None:
+    """Nothing of a training is pickled: not on disk, not between its processes."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("something is pickled")
+
+    for name in ("dump", "dumps", "load", "loads", "Pickler", "Unpickler"):
+        setattr(pickle, name, refuse)
+
+
+if __name__ == "__main__":
+    _serve()

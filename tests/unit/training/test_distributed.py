@@ -1,0 +1,153 @@
+"""One training on several processes: the same decisions whatever their number, and the same in each of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import ranks
+import torch
+from trainings import Kill, Trainer, config, damage, ended_as, train
+
+from vista.training import distributed
+from vista.training.run_folder import RunFolder
+
+Results = dict[str, list[Any]]
+
+
+# ---------------------------------------------------------------- Vista on given logits
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return given_logits(tmp_path_factory.mktemp("alone"), 1)[0]
+
+
+def given_logits(out: Path, processes: int) -> list[Results]:
+    if processes == 1:
+        ranks.given_logits(out)
+    return [json.loads((out / f"{processes}-{rank}.json").read_text()) for rank in range(processes)]
+
+
+@pytest.mark.parametrize("processes", [2, 4])
+def test_given_logits_any_number_of_processes_decides_the_same(
+    trainer: Trainer, alone: Results, tmp_path: Path, processes: int
+) -> None:
+    """Anchors, weights, targets, teacher and state, bit for bit, in every process and every epoch."""
+    trainer.call("given_logits", tmp_path, processes)
+    for rank, results in enumerate(given_logits(tmp_path, processes)):
+        assert results == alone, f"process {rank} of {processes}"
+
+
+def test_what_they_decide_is_worth_comparing(alone: Results) -> None:
+    assert alone.keys() == ranks.OPTIONS.keys()
+    for name, epochs in alone.items():
+        assert len(epochs) == ranks.EPOCHS
+        assert len(epochs[-1][0]) > 1, f"{name} has several anchors"
+        assert len({hashes["targets"] for *_, hashes in epochs}) > 2
+    assert alone["light"][-1][0].keys() < alone["basic"][-1][0].keys()
+
+
+def test_a_padded_sample_counts_once(alone: Results) -> None:
+    """31 validation samples over 4 processes are 32 rows; the accuracy is that of the 31."""
+    assert all(len(ranks.part(size, 1)) == size for size in (ranks.SAMPLES, ranks.VALIDATION)), "alone: no padding"
+    for epoch, (_, accuracy, unrecorded, _) in enumerate(alone["basic"], 1):
+        right = ranks.drawn(ranks.VAL_LABELS, epoch).argmax(dim=1) == ranks.VAL_LABELS
+        assert accuracy == pytest.approx(float(right.double().mean()), abs=1e-15)
+        assert unrecorded == 0
+
+
+def test_processes_that_disagree_are_caught(trainer: Trainer, tmp_path: Path) -> None:
+    trainer.call("another_tolerance", tmp_path, 2)
+    for rank in range(2):
+        said = "the anchors of epoch 1 differ between rank 0 and ranks [1]; do all processes hold the same data?"
+        assert (tmp_path / f"said-{rank}").read_text() == said
+
+
+# ---------------------------------------------------------------- whole trainings
+
+
+def divided(data: str, method: str, **changes: Any) -> Any:
+    """Without BatchNorm, in float64: how a batch is divided changes rounding alone."""
+    return config(data, method, network="trainings:plain", precision="fp64", batch_size=12, lr=0.2, **changes)
+
+
+@pytest.mark.parametrize("method", ["ce", "vista"])
+def test_two_processes_train_to_the_weights_of_one(trainer: Trainer, data: str, tmp_path: Path, method: str) -> None:
+    for processes in (1, 2):
+        trainer(divided(data, method), tmp_path / str(processes), processes=processes)
+    one, two = RunFolder.open(tmp_path / "1"), RunFolder.open(tmp_path / "2")
+    for which in ("best", "last"):
+        ours, theirs = one.weights(which), two.weights(which)
+        assert ours.keys() == theirs.keys()
+        for name, weights in ours.items():
+            assert weights.dtype == torch.float64
+            assert float((weights - theirs[name]).abs().max()) < 1e-6
+    for samples in ("val_given", "val_true", "test"):
+        assert np.array_equal(one.record().correct(samples), two.record().correct(samples))
+    first, second = one.record().lines, two.record().lines
+    for line, other in zip(first, second, strict=True):
+        assert line.keys() == other.keys()
+        assert {k: v for k, v in line.items() if k != "train_loss"} == {
+            k: v for k, v in other.items() if k != "train_loss"
+        }
+        assert line["train_loss"] == pytest.approx(other["train_loss"], rel=1e-6)
+    assert first[0]["train_loss"] > first[-1]["train_loss"], "it learns"
+
+
+@pytest.mark.parametrize("method", ["vista", "elr"])
+def test_processes_end_in_the_same_state(trainer: Trainer, data: str, tmp_path: Path, method: str) -> None:
+    """With BatchNorm and CutMix; only the draws of a method and the losses of its own samples are a process's own."""
+    trainer(config(data, method, cutmix=0.5 if method == "vista" else 0.0), tmp_path / "run", processes=2)
+    ended = ended_as(tmp_path / "run", 2)
+    parts = {name.rpartition(": ")[2] for name in ended if name.startswith("state of process 0")}
+    own = {part for part in parts if ended[f"state of process 0: {part}"] != ended[f"state of process 1: {part}"]}
+    assert own == {"generator", "losses"}
+    assert {"network", "momentum", "method", "best", "record"} <= parts - own
+
+
+def test_a_part_that_is_damaged_in_one_process_is_used_by_none(trainer: Trainer, data: str, tmp_path: Path) -> None:
+    wanted, out = config(data, batch_size=12, epochs=2), tmp_path / "run"
+    trainer(wanted, tmp_path / "whole", processes=2)
+    assert trainer(wanted, out, Kill(event="Stepped", count=14), processes=2).killed
+    damage(out / "checkpoints" / "epoch-00002-step-0000000-rank1" / "tensors.safetensors", "flipped")
+    ended = trainer(wanted, out, processes=2)
+    assert ended.began_at == (1, 11)
+    assert "epoch-00002-step-0000000-rank1 is damaged: tensors.safetensors does not have the checksum" in ended.output
+    assert "epoch-00002-step-0000000 is damaged in another process" in ended.output
+    assert ended_as(out, 2) == ended_as(tmp_path / "whole", 2)
+
+
+def test_another_number_of_processes_is_refused_not_started_anew(trainer: Trainer, data: str, tmp_path: Path) -> None:
+    wanted, out = config(data, batch_size=12, epochs=2), tmp_path / "run"
+    assert trainer(wanted, out, Kill(event="Stepped", count=14), processes=2).killed
+    with pytest.raises(ValueError, match=r"was written by 2 processes, but there are 1: go on with torchrun --nproc"):
+        train(wanted, out)
+    ended = trainer.try_to(wanted, out, processes=3)
+    assert ended.failed
+    assert ended.output.count("was written by 2 processes, but there are 3") >= 3, "every process says so"
+    assert trainer(wanted, out, processes=2).began_at == (2, 1)
+
+
+# ---------------------------------------------------------------- joining
+
+
+def test_who_was_started_alone_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    assert distributed.process_count() == 1
+    assert distributed.is_first_process()
+    assert distributed.own_device("cpu") == "cpu"
+    with distributed.process_group("cpu"):
+        assert not torch.distributed.is_initialized()
+
+
+def test_a_started_process_knows_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    assert not distributed.is_first_process()
+    with pytest.raises(ValueError, match="WORLD_SIZE is 2, but MASTER_ADDR is not set: start with torchrun"):
+        distributed.process_group("cpu").__enter__()

@@ -1,0 +1,153 @@
+"""Several runs in one process: each as if it were alone, and none the others' ruin."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from trainings import config, ended_as, noting_states, train
+
+from vista.training import durable
+from vista.training.drive import Job, deterministic, drive, stop_on_signals
+from vista.training.engine import NotFinite
+from vista.training.loop import EpochEnded, Event, Finished, Interrupted, Started, Stepped
+
+
+def show_nothing(job: Job, event: Event) -> None:
+    """Nobody looks."""
+
+
+@pytest.fixture(scope="module")
+def alone(data: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
+    """What runs of some methods end with when they have the process to themselves."""
+    root = tmp_path_factory.mktemp("alone")
+    for method in ("ce", "vista", "elr"):
+        train(config(data, method), root / method)
+    return {method: ended_as(root / method) for method in ("ce", "vista", "elr")}
+
+
+def names(events: list[tuple[str, Event]], kind: type) -> list[str]:
+    return [name for name, event in events if isinstance(event, kind)]
+
+
+def test_side_by_side_equals_alone(data: str, tmp_path: Path, alone: dict[str, dict[str, str]]) -> None:
+    wanted = {method: config(data, method) for method in alone}
+    jobs = [Job(configuration, tmp_path / "beside" / name) for name, configuration in wanted.items()]
+    events: list[tuple[str, Event]] = []
+    with noting_states():
+        drive(jobs, lambda job, event: events.append((job.out.name, event)), at_once=2)
+    for job in jobs:
+        assert job.error is None
+        assert job.metrics is not None
+        assert ended_as(job.out) == alone[job.out.name]
+    ends = names(events, EpochEnded)
+    assert ends[:4] == ["ce", "vista", "ce", "vista"], "two run in turn, the third waits"
+    assert sorted(names(events, Finished)) == sorted(wanted)
+
+
+def test_one_that_fails_does_not_stop_the_others(data: str, tmp_path: Path) -> None:
+    jobs = [
+        Job(config(data), tmp_path / "good"),
+        Job(config(data, network="trainings:breaks_in_batch_4"), tmp_path / "breaks"),
+        Job(config("npz:nowhere.npz"), tmp_path / "no data"),
+        Job(config(data, "ce"), tmp_path / "last"),
+    ]
+    drive(jobs, show_nothing, at_once=2)
+    assert [job.error is None for job in jobs] == [True, False, False, True]
+    assert [job.metrics is None for job in jobs] == [False, True, True, False]
+    assert isinstance(jobs[1].error, NotFinite)
+    assert isinstance(jobs[2].error, FileNotFoundError)
+
+
+def test_a_finished_run_is_taken_as_it_is(data: str, tmp_path: Path) -> None:
+    train(config(data), tmp_path / "run")
+    before = ended_as(tmp_path / "run")
+    (tmp_path / "run" / "checkpoints" / "epoch-1").mkdir(parents=True)  # killed between its metrics and its end
+    events = train(config(data), tmp_path / "run")
+    assert [type(event) for event in events] == [Finished]
+    assert ended_as(tmp_path / "run") == before
+
+
+def test_another_run_in_the_same_place_is_refused(data: str, tmp_path: Path) -> None:
+    train(config(data), tmp_path / "run")
+    with pytest.raises(ValueError, match=r"holds another run, with lr=0\.1 where this one has 0\.2: choose another"):
+        train(config(data, lr=0.2), tmp_path / "run")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_all_with_a_checkpoint_each(
+    data: str, tmp_path: Path, alone: dict[str, dict[str, str]], number: int
+) -> None:
+    jobs = [Job(config(data, method, checkpoint_seconds=60.0), tmp_path / method) for method in ("ce", "vista", "elr")]
+    stepped = 0
+
+    def send(job: Job, event: Event) -> None:
+        nonlocal stepped
+        stepped += isinstance(event, Stepped)
+        if stepped == 5:
+            os.kill(os.getpid(), number)
+
+    before = signal.getsignal(number)
+    with pytest.raises(Interrupted) as raised:
+        drive(jobs, send, at_once=2)
+    assert raised.value.signal == number
+    assert signal.getsignal(number) is before
+    saved = {job.out.name: [path.name for path in (job.out / "checkpoints").glob("*")] for job in jobs}
+    assert saved == {"ce": ["epoch-00002-step-0000001"], "vista": ["epoch-00002-step-0000000"], "elr": []}
+    events: list[tuple[str, Event]] = []
+    with noting_states():
+        drive(jobs, lambda job, event: events.append((job.out.name, event)))
+    assert {name: event.epoch for name, event in events if isinstance(event, Started)} == {
+        "ce": 2,
+        "vista": 2,
+        "elr": 1,
+    }
+    for job in jobs:
+        whole, ended = alone[job.out.name], ended_as(job.out)
+        assert {name for name in whole if whole[name] != ended[name]} == {"config.json"}, "checkpoint_seconds"
+
+
+def test_a_second_ctrl_c_stops_at_once() -> None:
+    with stop_on_signals() as stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.signal == signal.SIGINT
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("file", ["tensors.safetensors", "epochs.jsonl", "best.safetensors", "metrics.json"])
+def test_a_full_disk_stops_the_run_and_what_was_saved_goes_on(
+    data: str, tmp_path: Path, alone: dict[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    """In the middle of the run, as far as the file is written there."""
+    left = {"tensors.safetensors": 4, "epochs.jsonl": 3}.get(file, 1)
+
+    def fill(what: str, path: Path) -> None:
+        nonlocal left
+        if what == "half" and path.name == file:
+            left -= 1
+            if left == 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(durable, "on_write", fill)
+    out = tmp_path / "run"
+    with pytest.raises(OSError, match=rf"cannot write .*{file}: No space left on device"):
+        train(config(data), out)
+    assert left == 0, "nothing more was tried"
+    assert not list(out.rglob(".*")), "nothing is left half-written"
+    events = train(config(data), out)
+    assert isinstance(events[0], Started)
+    assert events[0].epoch > 1, "it went on from the last good checkpoint"
+    assert ended_as(out) == alone["vista"]
+
+
+def test_deterministic_is_wanted_and_undone() -> None:
+    for wanted in (True, False):
+        with deterministic(wanted):
+            assert torch.are_deterministic_algorithms_enabled() is wanted
+        assert not torch.are_deterministic_algorithms_enabled()

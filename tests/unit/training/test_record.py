@@ -1,0 +1,107 @@
+"""The record of a run comes back as it was written, and what is missing of it is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vista import artefact
+from vista.training.record import COVERAGE, EPOCHS, FORMAT, TIMINGS, VERSION, Record
+
+SIZES = {"val_given": 13, "test": 8}
+
+
+def filled(epochs: int) -> Record:
+    record = Record(dict(SIZES))
+    generator = np.random.default_rng(0)
+    for epoch in range(1, epochs + 1):
+        correct = {name: generator.random(size) < 0.5 for name, size in SIZES.items()}
+        record.append({"epoch": epoch, "train_loss": 0.1 * epoch}, {"train_seconds": 1.5}, correct)
+    return record
+
+
+def assert_same(one: Record, other: Record) -> None:
+    assert (one.sizes, one.lines, one.timings) == (other.sizes, other.lines, other.timings)
+    for name in one.sizes:
+        assert one.correct(name).shape == (len(one), one.sizes[name])
+        assert (one.correct(name) == other.correct(name)).all()
+
+
+@pytest.mark.parametrize("epochs", [0, 1, 3])
+def test_comes_back_as_it_was(tmp_path: Path, epochs: int) -> None:
+    record = filled(epochs)
+    record.write(tmp_path)
+    assert_same(Record.read(tmp_path), record)
+    assert_same(Record.from_state(record.state()), record)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [COVERAGE, EPOCHS, TIMINGS]
+
+
+def test_bits_are_the_samples_that_were_right() -> None:
+    record = Record({"test": 9})
+    rows = [np.arange(9) % k == 0 for k in (2, 3)]
+    for epoch, row in enumerate(rows, 1):
+        record.append({"epoch": epoch}, {}, {"test": row})
+    assert (record.correct("test") == np.stack(rows)).all()
+    assert record.packed("test").shape == (2, 2)
+    with pytest.raises(KeyError, match="no set 'val'; it has test"):
+        record.correct("val")
+
+
+def test_a_record_killed_between_its_files_is_that_of_the_epoch_before(tmp_path: Path) -> None:
+    """Coverage is written first: what it has too much is not read."""
+    filled(3).write(tmp_path)
+    longer = (tmp_path / COVERAGE).read_bytes()
+    filled(2).write(tmp_path)
+    (tmp_path / COVERAGE).write_bytes(longer)
+    assert_same(Record.read(tmp_path), filled(2))
+
+
+@pytest.mark.parametrize("name", [COVERAGE, EPOCHS])
+def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
+    filled(2).write(tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(FileNotFoundError, match=f"{tmp_path.name} is no record of a run: it has no {name}"):
+        Record.read(tmp_path)
+
+
+def test_a_record_without_timings_is_read(tmp_path: Path) -> None:
+    filled(2).write(tmp_path)
+    (tmp_path / TIMINGS).unlink()
+    assert Record.read(tmp_path).timings == []
+
+
+def test_what_was_cut_short_is_named(tmp_path: Path) -> None:
+    filled(3).write(tmp_path)
+    epochs, coverage = (tmp_path / EPOCHS).read_bytes(), (tmp_path / COVERAGE).read_bytes()
+    (tmp_path / EPOCHS).write_bytes(epochs[:-5])
+    with pytest.raises(ValueError, match=rf"{EPOCHS} line 3 is not JSON: the record was cut short"):
+        Record.read(tmp_path)
+    (tmp_path / EPOCHS).write_bytes(b"".join(epochs.splitlines(keepends=True)[::2]))
+    with pytest.raises(ValueError, match=rf"{EPOCHS} line 2 is of epoch 3: epoch 2 is missing"):
+        Record.read(tmp_path)
+    (tmp_path / EPOCHS).write_bytes(epochs)
+    (tmp_path / COVERAGE).write_bytes(coverage[:-5])
+    with pytest.raises(ValueError, match=rf"{COVERAGE} is damaged or cut short"):
+        Record.read(tmp_path)
+    filled(2).write(tmp_path)
+    (tmp_path / EPOCHS).write_bytes(epochs)
+    with pytest.raises(ValueError, match=rf"{COVERAGE} has 2 epochs of \w+, but {EPOCHS} has 3: it was cut short"):
+        Record.read(tmp_path)
+
+
+def test_another_version_is_refused_by_name(tmp_path: Path) -> None:
+    filled(1).write(tmp_path)
+    arrays = {name: filled(1).packed(name) for name in SIZES}
+    (tmp_path / COVERAGE).write_bytes(artefact.to_bytes(arrays, FORMAT, "99", sizes=SIZES))
+    with pytest.raises(ValueError, match=f"is {FORMAT} version 99, expected {FORMAT} version {VERSION}"):
+        Record.read(tmp_path)
+
+
+def test_the_same_epochs_are_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        filled(3).write(tmp_path / name)
+    for file in (COVERAGE, EPOCHS, TIMINGS):
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()

@@ -1,0 +1,206 @@
+"""Killed, interrupted or broken, a run goes on from its last checkpoint and ends with the same bytes.
+
+The long version, at every write and many instants, on one process and on two, is in ``tests/faults``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from trainings import Kill, Trainer, config, ended_as, stopped, train
+
+from vista.cli import main
+from vista.training.checkpoint import Checkpoints
+from vista.training.config import TrainConfig
+from vista.training.loop import Started, Stepped
+from vista.training.run_folder import RunFolder
+
+
+@pytest.fixture(scope="module")
+def whole(data: str, trainer: Trainer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What a run ends with that nobody disturbs."""
+    out = tmp_path_factory.mktemp("whole") / "run"
+    trainer(config(data), out)
+    return ended_as(out)
+
+
+def test_the_same_seed_is_the_same_bytes(data: str, whole: dict[str, str], tmp_path: Path) -> None:
+    """In another process, too; and what is compared is everything."""
+    train(config(data), tmp_path / "run")
+    assert ended_as(tmp_path / "run") == whole
+    for part in ("network", "momentum", "method", "generator", "losses", "record", "best"):
+        assert f"state of process 0: {part}" in whole
+    for file in ("best.safetensors", "last.safetensors", "coverage.safetensors", "epochs.jsonl", "teacher.safetensors"):
+        assert file in whole
+    train(config(data, seed=1), tmp_path / "other")
+    other = ended_as(tmp_path / "other")
+    alike = {name.rpartition(": ")[2] for name in whole if whole[name] == other[name]}
+    assert alike <= {"epoch", "steps_done", "best_epoch", "best_accuracy"}
+
+
+@pytest.mark.parametrize("write", [2, 21, 60, 94, 133])
+def test_killed_at_a_write(trainer: Trainer, data: str, whole: dict[str, str], tmp_path: Path, write: int) -> None:
+    assert trainer(config(data), tmp_path / "run", Kill(write=write)).killed
+    trainer(config(data), tmp_path / "run")
+    assert ended_as(tmp_path / "run") == whole
+
+
+def test_killed_in_the_middle_of_an_epoch_and_between(trainer: Trainer, data: str, tmp_path: Path) -> None:
+    """With CutMix, whose clean pass at an epoch's end must leave no trace."""
+    wanted = config(data, "vista-light", batch_size=24, cutmix=0.5)
+    trainer(wanted, tmp_path / "whole")
+    for name, kill in {"middle": Kill(event="Stepped", count=9), "end": Kill(event="EpochEnded", count=2)}.items():
+        assert trainer(wanted, tmp_path / name, kill).killed
+        epoch, step = trainer(wanted, tmp_path / name).began_at
+        assert (epoch, step) > (1, 3), "a checkpoint was found"
+        assert ended_as(tmp_path / name) == ended_as(tmp_path / "whole")
+
+
+def test_a_killed_pair_of_processes(trainer: Trainer, data: str, tmp_path: Path) -> None:
+    wanted = config(data, batch_size=12, epochs=2)
+    trainer(wanted, tmp_path / "whole", processes=2)
+    assert trainer(wanted, tmp_path / "run", Kill(event="Stepped", count=21, rank=1), processes=2).killed
+    assert trainer(wanted, tmp_path / "run", processes=2).began_at > (1, 10)
+    assert ended_as(tmp_path / "run", 2) == ended_as(tmp_path / "whole", 2)
+
+
+def test_a_state_brings_back_every_part(data: str, tmp_path: Path) -> None:
+    """The optimiser among them: of a run that stopped in mid-epoch each part differs from that of a fresh one."""
+    state = Checkpoints(stopped(config(data), tmp_path / "run", 2, 1)).load("epoch-00002-step-0000001")
+    assert (state["epoch"], state["steps_done"], len(state["record"]["lines"])) == (2, 1, 1)
+    assert all(bool(buffer.any()) for buffer in state["momentum"])
+    assert len(state["momentum"]) == sum(1 for name in state["network"] if name.endswith(("weight", "bias")))
+    assert state["losses"].count_nonzero() == 1
+    assert state["method"]["_extra_state"]["seen"].sum() == 64, "predictions of the running epoch, so far"
+    assert list(state["best"]) == ["1"]
+
+
+# ---------------------------------------------------------------- through the command line
+
+
+def flags(configuration: TrainConfig, out: Path) -> list[str]:
+    names = ("data", "noise", "method", "network", "epochs", "batch_size", "lr", "rotation", "validation", "device")
+    given = [word for name in names for word in (f"--{name.replace('_', '-')}", str(getattr(configuration, name)))]
+    return ["train", *given, "--checkpoint-seconds", str(configuration.checkpoint_seconds), "--out", str(out)]
+
+
+def long_run(data: str) -> TrainConfig:
+    """Long enough to be met by a signal, and over before a checkpoint is due."""
+    return config(data, epochs=25, checkpoint_seconds=600.0)
+
+
+@pytest.fixture(scope="module")
+def long_whole(data: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    out = tmp_path_factory.mktemp("long") / "whole"
+    assert main([*flags(long_run(data), out), "--quiet"]) == 0
+    return ended_as(out, 0)
+
+
+@pytest.mark.parametrize(("number", "name"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
+def test_ctrl_c_and_sigterm_save_and_say_how_to_go_on(
+    data: str, long_whole: dict[str, str], tmp_path: Path, capfd: pytest.CaptureFixture[str], number: int, name: str
+) -> None:
+    out, environment = tmp_path / "run", {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    command = [sys.executable, "-m", "vista", *flags(long_run(data), out)]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as run:
+        while run.poll() is None and _epochs_done(out) < 3:
+            time.sleep(0.005)
+        run.send_signal(number)
+        _, said = run.communicate(timeout=60)
+    assert run.returncode == 128 + number, said
+    assert f"vista: stopped by {name}; what was done is saved. Go on with: vista resume {out}" in said
+    assert len(Checkpoints(out).names()) == 1
+    assert main(["resume", str(out), "--quiet"]) == 0
+    assert f"saved in {out}" in capfd.readouterr().out
+    assert ended_as(out, 0) == long_whole
+
+
+def _epochs_done(out: Path) -> int:
+    record = out / "epochs.jsonl"
+    return len(record.read_bytes().splitlines()) if record.exists() else 0
+
+
+def test_a_loss_that_is_not_finite_names_epoch_step_and_samples(
+    data: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    wanted = config(data, network="trainings:breaks_in_batch_4")
+    assert main([*flags(wanted, tmp_path / "run"), "--quiet"]) == 1
+    said = capfd.readouterr().err
+    samples = said.partition("on the training samples ")[2].partition(" and 55 more")[0].split(", ")
+    assert "vista: error: the loss is not finite in epoch 2, step 2, on the training samples" in said
+    assert "the last good checkpoint stays" in said
+    run = RunFolder.open(tmp_path / "run")
+    assert {int(sample) for sample in samples} <= set(run.split().train.tolist())
+    assert Checkpoints(run.path).names()[0] == "epoch-00002-step-0000001", "that before the step"
+    assert main(["resume", str(run.path), "--quiet"]) == 1, "it breaks there again"
+    assert capfd.readouterr().err == said
+
+
+def test_the_samples_named_are_those_of_the_step(data: str, tmp_path: Path) -> None:
+    """Positions in the original data: those whose predictions the step had not yet recorded."""
+    wanted = config(data, network="trainings:breaks_in_batch_4")
+    with pytest.raises(FloatingPointError) as raised:
+        train(wanted, tmp_path / "run")
+    state = Checkpoints(tmp_path / "run").load("epoch-00002-step-0000001")
+    unseen = (~state["method"]["_extra_state"]["seen"]).nonzero().flatten().numpy()
+    original = RunFolder.open(tmp_path / "run").split().train[unseen]
+    named = str(raised.value).partition("samples ")[2].partition(" and")[0].split(", ")
+    assert {int(sample) for sample in named} <= set(original.tolist())
+
+
+@pytest.mark.parametrize("method", ["ce", "vista"])
+def test_weights_that_the_last_step_broke_stop_the_run(data: str, tmp_path: Path, method: str) -> None:
+    """Every loss was finite; the predictions that follow are not."""
+    one_step = {"batch_size": 127, "network": "trainings:plain", "epochs": 2}
+    with pytest.raises(
+        FloatingPointError, match=r"after epoch 2, step 1, .* on the validation samples \d+, "
+    ) as raised:
+        train(config(data, method, lr=1e25, lr_schedule="constant", **one_step), tmp_path / "run")
+    run = RunFolder.open(tmp_path / "run")
+    named = str(raised.value).partition("samples ")[2].partition(" and")[0].split(", ")
+    assert {int(sample) for sample in named} <= set(run.split().val.tolist())
+    assert not run.is_finished()
+
+
+def test_a_full_disk_is_one_clear_line_and_an_exit_code(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fill(what: str, path: Path) -> None:
+        if what == "half" and path.parent.name.startswith(".epoch-00002"):
+            raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr("vista.training.durable.on_write", fill)
+    assert main([*flags(config(data), tmp_path / "run"), "--quiet"]) == 1
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith(f"vista: error: [Errno 28] cannot write {tmp_path / 'run'}/checkpoints/")
+    assert lines[0].endswith("state.json: No space left on device")
+    assert Checkpoints(tmp_path / "run").names() == ["epoch-00001-step-0000001", "epoch-00001-step-0000000"]
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_damaged_checkpoint_is_a_note_on_the_command_line(
+    data: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = stopped(config(data), tmp_path / "run", 2, 1)
+    (run / "checkpoints" / "epoch-00002-step-0000001" / "tensors.safetensors").unlink()
+    assert main(["resume", str(run), "--quiet"]) == 0
+    said = capfd.readouterr().err
+    assert "vista: note: checkpoint" in said
+    assert "epoch-00002-step-0000001 is damaged: tensors.safetensors is missing; it is not used" in said
+
+
+def test_a_run_goes_on_wherever_its_folder_is_moved(data: str, whole: dict[str, str], tmp_path: Path) -> None:
+    moved = shutil.move(stopped(config(data), tmp_path / "here", 2, 0), tmp_path / "there")
+    events = train(config(data), Path(moved))
+    assert isinstance(events[0], Started)
+    assert events[0].epoch == 2
+    assert sum(isinstance(event, Stepped) for event in events) == 4
+    assert ended_as(Path(moved)) == whole

@@ -1,0 +1,118 @@
+"""The folder of a run: what is in it, who may write it, and the network out of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from trainings import Trainer, config, damage, stopped, train
+
+import vista
+from vista.training import run_folder
+from vista.training.run_folder import RunFolder, find_runs
+
+
+@pytest.fixture(scope="module")
+def finished(data: str, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    out = tmp_path_factory.mktemp("finished") / "run"
+    train(config(data, epochs=5), out)
+    return RunFolder.open(out)
+
+
+def test_a_finished_run_holds_what_it_promises_and_nothing_else(finished: RunFolder) -> None:
+    assert sorted(path.name for path in finished.path.iterdir()) == [
+        "best.safetensors", "config.json", "coverage.safetensors", "data.json", "environment.json", "epochs.jsonl",
+        "labels.safetensors", "last.safetensors", "lock", "metrics.json", "split.safetensors", "teacher.safetensors",
+        "timings.jsonl",
+    ]  # fmt: skip
+    assert finished.is_finished()
+    assert finished.config().epochs == len(finished.record()) == finished.metrics()["last"]["epoch"] == 5
+    assert finished.environment()["torch"] == torch.__version__
+    assert finished.labels().hash == finished.data()["labels_hash"]
+    assert finished.split().hash == finished.data()["split_hash"]
+    assert finished.teacher().shape == (len(finished.split().train), 10)
+    assert finished.size() == sum(path.stat().st_size for path in finished.path.iterdir())
+
+
+@pytest.mark.parametrize("which", ["best", "last"])
+def test_load_model_is_the_saved_network(finished: RunFolder, which: str) -> None:
+    network, saved = vista.load_model(finished.path, which), load_file(finished.path / f"{which}.safetensors")
+    assert not network.training
+    assert network.state_dict().keys() == saved.keys()
+    assert all(torch.equal(tensor, saved[name]) for name, tensor in network.state_dict().items())
+
+
+def test_best_is_the_first_epoch_of_highest_validation_accuracy(finished: RunFolder) -> None:
+    accuracies = finished.record().correct("val_given").mean(axis=1)
+    assert finished.metrics()["best"]["epoch"] == int(np.argmax(accuracies)) + 1
+    assert finished.metrics()["best"]["val"]["top1"] == accuracies.max()
+    assert finished.metrics()["last"]["val"]["top1"] == accuracies[-1]
+
+
+def test_another_which_is_refused(finished: RunFolder) -> None:
+    with pytest.raises(ValueError, match="which is 'first', but it must be 'best' or 'last'"):
+        vista.load_model(finished.path, "first")  # type: ignore[arg-type]
+
+
+def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=rf"{tmp_path} is no run: it has no config\.json; `vista runs`"):
+        RunFolder.open(tmp_path)
+    with pytest.raises(FileNotFoundError, match="nowhere does not exist; `vista runs`"):
+        vista.load_model(tmp_path / "nowhere")
+    (tmp_path / "config.json").write_text('{"format": 99}')
+    with pytest.raises(ValueError, match="the configuration has format 99, but this version reads 1"):
+        RunFolder.open(tmp_path).config()
+
+
+def test_what_an_unfinished_run_does_not_have_is_named(data: str, tmp_path: Path) -> None:
+    run = RunFolder.open(stopped(config(data), tmp_path / "run", 2, 0))
+    assert not run.is_finished()
+    for read in (run.metrics, lambda: run.weights("best")):
+        with pytest.raises(FileNotFoundError, match=f"`vista resume {run.path}`"):
+            read()
+    with pytest.raises(FileNotFoundError, match=r"has no teacher\.safetensors: .* or it has not finished"):
+        run.teacher()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("best", "cut short"),
+        ("labels", "cut short"),
+        ("labels", "flipped"),
+        ("split", "cut short"),
+        ("split", "flipped"),
+    ],
+)
+def test_a_damaged_file_is_named(finished: RunFolder, tmp_path: Path, name: str, kind: str) -> None:
+    run = RunFolder(Path(shutil.copytree(finished.path, tmp_path / "run")))
+    damage(run.path / f"{name}.safetensors", kind)
+    reads = {"best": lambda: run.weights("best"), "labels": run.labels, "split": run.split}
+    with pytest.raises(ValueError, match=rf"{name}\.safetensors is damaged"):
+        reads[name]()
+
+
+def test_a_second_process_is_refused_naming_the_first(data: str, tmp_path: Path, trainer: Trainer) -> None:
+    with RunFolder(tmp_path / "run").locked():
+        ended = trainer.try_to(config(data), tmp_path / "run")
+        assert ended.failed
+        said = f"{tmp_path / 'run'} is in use by process {os.getpid()}; choose another --out or wait"
+        assert f"RuntimeError: {said}" in ended.output
+        assert [path.name for path in (tmp_path / "run").iterdir()] == [run_folder.LOCK]
+        with pytest.raises(RuntimeError, match=f"in use by process {os.getpid()}"):
+            train(config(data), tmp_path / "run")
+    assert not trainer(config(data), tmp_path / "run").failed, "who is done, or killed, holds no lock"
+
+
+def test_runs_are_found_without_those_that_others_needed(tmp_path: Path) -> None:
+    for place in ("a", "b/c", "a/earlier/teacher"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / run_folder.CONFIG).write_text("{}")
+    assert [run.path.relative_to(tmp_path).as_posix() for run in find_runs(tmp_path)] == ["a", "b/c"]
+    find_runs(tmp_path)[0].delete()
+    assert [run.path.name for run in find_runs(tmp_path)] == ["c"]
