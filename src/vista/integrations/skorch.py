@@ -1,0 +1,99 @@
+"""scikit-learn by way of skorch: ``VistaClassifier(module, epochs=40, tau=0.01).fit(X, y)``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+from weakref import WeakSet
+
+import torch
+from sklearn.preprocessing import LabelEncoder  # type: ignore[import-untyped]
+from torch import nn
+
+from vista.data.holdout import holdout
+from vista.data.indexed import indexed
+from vista.distiller import Vista
+from vista.integrations import comes_with
+
+with comes_with("skorch"):
+    from skorch import NeuralNetClassifier  # type: ignore[import-untyped]
+
+
+class NotingIterator:
+    """Yields ``(x, y)`` from batches ``(x, y, i)`` and leaves ``i`` with the net: callbacks see plain batches."""
+
+    def __init__(self, loader: Any, net: VistaClassifier) -> None:
+        self.loader, self.net = loader, net
+
+    def __iter__(self) -> Iterator[Any]:
+        for *batch, index in self.loader:
+            self.net.index_ = index
+            yield batch
+
+
+class VistaClassifier(NeuralNetClassifier):  # type: ignore[misc]
+    """A skorch net, so a scikit-learn classifier, that trains a module of logits ``[B, K]`` with VISTA.
+
+    ``fit(X, y)`` sets ``validation_fraction`` aside, ``fit(X, y, X_val, y_val)`` validates on those. ``vista__*`` are
+    further options of ``Vista``, the rest is skorch's. A pickled net resumes by ``partial_fit``, to its last epoch.
+    """
+
+    prefixes_ = [*NeuralNetClassifier.prefixes_, "vista"]  # noqa: RUF012
+    max_epochs = property(lambda self: self.epochs, lambda self, value: setattr(self, "epochs", value))
+    classes_ = property(lambda self: self.encoder_.classes_)
+    vista_: Any = None
+    validation_: Any = None  # (X_val, y_val)
+    being_fitted: ClassVar[WeakSet[Any]] = WeakSet()  # not in the net: a pickled one is no longer fitted
+
+    def __init__(self, module: Any, *args: Any, epochs: int = 40, tau: float = 0.0, validation_fraction: float = 0.1,
+                 split_seed: int = 0, criterion: Any = nn.CrossEntropyLoss, **kwargs: Any) -> None:  # fmt: skip
+        self.tau, self.validation_fraction, self.split_seed = tau, validation_fraction, split_seed
+        super().__init__(module, *args, criterion=criterion, **{"train_split": None, **kwargs, "max_epochs": epochs})
+
+    def fit(self, X: Any, y: Any, X_val: Any = None, y_val: Any = None, **fit_params: Any) -> Any:
+        self.vista_, self.validation_ = None, None if X_val is None else (X_val, y_val)
+        return super().fit(X, y, **fit_params)
+
+    def fit_loop(self, X: Any, y: Any = None, epochs: int | None = None, **fit_params: Any) -> Any:
+        self.encoder_ = LabelEncoder().fit(y if self.classes is None else self.classes)
+        self.being_fitted.add(self)
+        self.val_logits_: tuple[Any, ...] = ()
+        left = self.epochs - (self.vista_.epoch if self.vista_ else 0)
+        try:
+            return super().fit_loop(X, self.encoder_.transform(y), epochs or left, **fit_params)
+        finally:
+            self.being_fitted.discard(self)
+
+    def get_split_datasets(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
+        train, labels = self.get_dataset(X, y), y
+        if self.validation_ is None:
+            train, val, labels, val_labels = holdout(train, y, self.validation_fraction, self.split_seed)
+        else:
+            val_labels = self.encoder_.transform(self.validation_[1])
+            val = self.get_dataset(self.validation_[0], val_labels)
+        if self.vista_ is None:
+            options = {"num_classes": len(self.classes_), "epochs": self.epochs, "tau": self.tau}
+            self.vista_ = Vista(labels, val_labels=val_labels, **options, **self.get_params_for("vista"))
+        return train, val
+
+    def get_iterator(self, dataset: Any, training: bool = False) -> Any:
+        loader = super().get_iterator(indexed(dataset) if training else dataset, training=training)
+        return NotingIterator(loader, self) if training else loader
+
+    def get_loss(self, y_pred: Any, y_true: Any, X: Any = None, training: bool = False) -> Any:
+        return self.vista_.loss(y_pred, self.index_) if training else super().get_loss(y_pred, y_true, X)
+
+    def validation_step(self, batch: Any, **fit_params: Any) -> Any:
+        step = super().validation_step(batch, **fit_params)
+        self.val_logits_ += (step["y_pred"],)
+        return step
+
+    def on_epoch_end(self, *args: Any, **kwargs: Any) -> None:
+        super().on_epoch_end(*args, **kwargs)
+        summary, self.val_logits_ = self.vista_.end_epoch(torch.cat(self.val_logits_)), ()
+        self.history.record("beta", summary.beta)
+        self.history.record("anchors", len(summary.anchors))
+
+    def predict(self, X: Any) -> Any:
+        guesses = super().predict(X)
+        return guesses if self in self.being_fitted else self.classes_[guesses]  # scoring within a fit compares places

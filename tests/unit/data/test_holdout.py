@@ -1,0 +1,26 @@
+"""A validation set split off where none is at hand."""
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import TensorDataset
+
+from vista import indexed
+from vista.data.holdout import holdout
+
+
+def test_every_part_has_the_labels_of_its_own_samples_in_order():
+    labels = np.repeat([0, 1, 2, -1], 10)
+    dataset = TensorDataset(torch.arange(40), torch.from_numpy(labels))
+    train, val, train_labels, val_labels = holdout(dataset, labels, 0.2, seed=3)
+    assert [int(y) for _, y in val] == val_labels.tolist() == [0, 0, 1, 1, 2, 2]
+    for x, y, i in indexed(train):
+        assert int(y) == train_labels[i] == labels[int(x)]
+    assert (train_labels == -1).sum() == 10  # a sample without a label always trains
+    assert sorted([int(x) for x, _ in train] + [int(x) for x, _ in val]) == list(range(40))
+    assert holdout(dataset, labels, 0.2, seed=4).val.indices != val.indices
+
+
+def test_labels_of_another_length_are_refused():
+    with pytest.raises(ValueError, match="labels has 3 entries, but the dataset has 4 samples"):
+        holdout(range(4), [0, 1, 2], 0.5)

@@ -1,0 +1,48 @@
+"""Accelerate: prepare and register_for_checkpointing, no more."""
+
+import pytest
+import torch
+
+accelerate = pytest.importorskip("accelerate", reason="needs vista-distill[accelerate]")
+
+EPOCHS, LR = 4, 0.5
+
+
+def train(task, path, stop=None, resume=None, accumulate=1):
+    """The plain loop with Accelerate's lines; ``stop`` and ``resume`` are (epoch, steps done in it)."""
+    accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=accumulate)
+    model, vista = task.model(), task.vista()
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, task.train_loader())
+    accelerator.register_for_checkpointing(vista)
+    skip = 0
+    if resume:
+        accelerator.load_state(str(path))
+        skip = resume[1]
+    for epoch in vista.epochs():
+        batches = accelerator.skip_first_batches(loader, skip)
+        for step, (x, _, i) in enumerate(batches, skip):
+            if stop == (epoch, step):
+                accelerator.save_state(str(path))
+                return vista
+            with accelerator.accumulate(model):
+                accelerator.backward(vista.loss(model(x), i))
+                optimizer.step()
+                optimizer.zero_grad()
+        skip = 0
+        with torch.no_grad():
+            vista.end_epoch(model(task.val_x))
+    return vista
+
+
+def test_loss_sees_the_targets_of_the_plain_loop(task, plain, assert_same, tmp_path):
+    assert_same(train(task, tmp_path), plain)
+
+
+@pytest.mark.parametrize("place", [(3, 0), (3, 4)], ids=["between epochs", "within an epoch"])
+def test_resume_gives_the_same_targets_and_anchors(task, plain, tmp_path, place):
+    train(task, tmp_path, stop=place)
+    vista = train(task, tmp_path, resume=place)
+    assert vista.seen.keys() == {key for key in plain.seen if key[0] > 3 or (key[0] == 3 and key[1] >= 32 * place[1])}
+    assert all(torch.equal(target, plain.seen[key]) for key, target in vista.seen.items())
+    assert torch.equal(vista.teacher(), plain.teacher())

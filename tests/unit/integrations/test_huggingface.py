@@ -1,0 +1,156 @@
+"""The Hugging Face Trainer: the loss sees what it sees in the plain loop, and nothing is lost on resume."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import SequentialSampler
+
+transformers = pytest.importorskip("transformers", reason="needs vista-distill[huggingface]")
+pytest.importorskip("accelerate", reason="needs vista-distill[huggingface]")
+from transformers.modeling_outputs import SequenceClassifierOutput  # noqa: E402
+
+from vista import indexed  # noqa: E402
+from vista.integrations.huggingface import IndexCollator, VistaTrainer  # noqa: E402
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*pin_memory.*no accelerator"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+EPOCHS, BATCH, STEPS = 4, 32, 10  # 300 samples
+
+
+class Classifier(nn.Module):
+    """Takes and returns what classification models of the hub do."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+        self.config = transformers.PretrainedConfig()
+
+    def forward(self, pixel_values, labels=None, **kwargs):
+        logits = self.net(pixel_values)
+        loss = None if labels is None else nn.functional.cross_entropy(logits, labels)
+        return SequenceClassifierOutput(loss=loss, logits=logits)
+
+
+class Rows(torch.utils.data.Dataset):
+    def __init__(self, x, labels):
+        self.x, self.labels = x, labels
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, i):
+        return {"pixel_values": self.x[i], "labels": self.labels[i], "remark": "not for the model"}
+
+
+class InOrder(VistaTrainer):
+    """Draws in the order of the plain loop here."""
+
+    def _get_train_sampler(self, *args):
+        return SequentialSampler(self.train_dataset)
+
+
+def trainer(task, vista, path, kind=InOrder, **options):
+    model = Classifier(task.model())
+    settings = {
+        "output_dir": str(path),
+        "num_train_epochs": EPOCHS,
+        "per_device_train_batch_size": BATCH,
+        "max_grad_norm": 0.0,
+        "report_to": [],
+        "disable_tqdm": True,
+        "logging_strategy": "no",
+        "save_strategy": "no",
+        "use_cpu": True,
+    }
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    constant = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
+    return kind(
+        vista=vista,
+        model=model,
+        args=transformers.TrainingArguments(**{**settings, **options}),
+        train_dataset=indexed(Rows(task.x, task.labels)),
+        eval_dataset=Rows(task.val_x, task.val_labels),
+        optimizers=(optimizer, constant),
+        compute_metrics=lambda p: {"hard": float(np.issubdtype(p.label_ids.dtype, np.integer))},
+    )
+
+
+def test_loss_sees_the_targets_of_the_plain_loop(task, plain, assert_same, tmp_path):
+    vista = task.vista()
+    ours = trainer(task, vista, tmp_path)
+    ours.train()
+    assert_same(vista, plain)
+    evaluations = [line for line in ours.state.log_history if "eval_hard" in line]
+    assert [line["eval_hard"] for line in evaluations] == [1.0] * EPOCHS
+    assert evaluations[-1]["eval_vista_anchors"] == len(plain.state_dict()["states"])
+
+
+def test_evaluations_within_an_epoch_do_not_end_it(task, plain, assert_same, tmp_path):
+    vista = task.vista()
+    trainer(task, vista, tmp_path, eval_strategy="steps", eval_steps=5).train()
+    assert_same(vista, plain)
+
+
+@pytest.mark.parametrize("step", [15, 20], ids=["within an epoch", "after an epoch's last step"])
+def test_resume_gives_the_same_targets_and_anchors(task, plain, assert_same, tmp_path, step):
+    """Saved by steps, so at step 20 before the evaluation that ends epoch 2; fresh objects go on."""
+    trainer(task, task.vista(), tmp_path, save_strategy="steps", save_steps=step).train()
+    vista = task.vista()
+    trainer(task, vista, tmp_path).train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
+    resumed = {key for key in plain.seen if key[0] > 2 or (step == 15 and key[0] == 2 and key[1] >= 5 * BATCH)}
+    assert vista.seen.keys() == resumed
+    for key in resumed:
+        assert torch.equal(vista.seen[key], plain.seen[key])
+    assert torch.equal(vista.teacher(), plain.teacher())
+
+
+def test_gradient_accumulation_takes_the_mean_over_all_samples(task, tmp_path):
+    """Two halves of 15 make the same step as one batch of 30, whether or not the model takes loss arguments."""
+    weights = []
+    for batch, parts in ((30, 1), (15, 2)):
+        options = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": parts}
+        ours = trainer(task, task.vista(), tmp_path, **options)
+        ours.train()
+        weights.append(ours.model.net[0].weight.detach())
+    assert torch.allclose(*weights, atol=1e-4)
+
+
+def test_a_trainer_of_your_own_keeps_its_hooks(task, tmp_path):
+    class Own(transformers.Trainer):
+        steps = 0
+
+        def training_step(self, *args, **kwargs):
+            self.steps += 1
+            return super().training_step(*args, **kwargs)
+
+    class Both(InOrder, Own):
+        pass
+
+    vista = task.vista()
+    ours = trainer(task, vista, tmp_path, kind=Both)
+    ours.train()
+    assert (ours.steps, vista.epoch) == (EPOCHS * STEPS, EPOCHS)
+
+
+def test_the_index_passes_any_collator():
+    collate = IndexCollator(lambda rows: {"keys": sorted(rows[0])})
+    batch = collate([{"a": 1, "index": 7}, {"a": 2, "index": 3}])
+    assert batch["index"].tolist() == [7, 3]
+    assert batch["keys"] == ["a"]
+
+
+def test_what_could_not_work_is_refused(task, tmp_path):
+    with pytest.raises(ValueError, match="num_train_epochs must be 4"):
+        trainer(task, task.vista(), tmp_path, num_train_epochs=3)
+    with pytest.raises(ValueError, match="also reorders eval_dataset"):
+        trainer(task, task.vista(), tmp_path, train_sampling_strategy="group_by_length")
+    with pytest.raises(ValueError, match=r"label_smoothing_factor is 0\.1"):
+        trainer(task, task.vista(), tmp_path, label_smoothing_factor=0.1)
+    ours = trainer(task, task.vista(), tmp_path)
+    ours.train_dataset = Rows(task.x, task.labels)
+    with pytest.raises(ValueError, match="wrap train_dataset by indexed"):
+        ours.train()

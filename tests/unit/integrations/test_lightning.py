@@ -1,0 +1,147 @@
+"""Lightning: the loss sees what it sees in the plain loop, and nothing is lost on resume."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils.data import DataLoader
+
+lightning = pytest.importorskip("lightning.pytorch", reason="needs vista-distill[lightning]")
+from vista.integrations.lightning import VistaCallback  # noqa: E402
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*does not have many workers"),
+    pytest.mark.filterwarnings("ignore:.*number of training batches"),
+    pytest.mark.filterwarnings("ignore:.*GPU available but not used"),
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:Checkpoint directory"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+EPOCHS = 4
+
+
+class Module(lightning.LightningModule):
+    """Two lines differ from a module without VISTA."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+        self.hard_labels_only = True
+
+    def forward(self, x):
+        return self.net(x)
+
+    def training_step(self, batch, batch_idx):
+        x, y, i = batch
+        self.hard_labels_only &= y.dtype == torch.int64
+        return self.vista.loss(self(x), i)
+
+    def validation_step(self, batch, batch_idx):
+        x, y = batch
+        self.log("val_acc", (self(x).argmax(1) == y).float().mean())
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.5)
+
+
+class Unchanged(Module):
+    """Knows nothing of VISTA."""
+
+    def __init__(self, net):
+        super().__init__(net)
+        self.seen = []
+
+    def training_step(self, batch, batch_idx):
+        x, y = batch
+        self.seen.append(y.clone())
+        return F.cross_entropy(self(x), y)
+
+
+def trainer(path, *callbacks, **options):
+    settings = {
+        "max_epochs": EPOCHS,
+        "accelerator": "cpu",
+        "devices": 1,
+        "logger": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "enable_checkpointing": False,
+        "default_root_dir": path,
+    }
+    return lightning.Trainer(callbacks=list(callbacks), **{**settings, **options})
+
+
+def loaders(task):
+    return task.train_loader(), DataLoader(task.val_set(), batch_size=40)
+
+
+def test_loss_sees_the_targets_of_the_plain_loop(task, plain, assert_same, tmp_path):
+    module, vista = Module(task.model()), task.vista()
+    trainer(tmp_path, VistaCallback(vista)).fit(module, *loaders(task))
+    assert_same(vista, plain)
+    assert module.hard_labels_only
+
+
+def test_a_module_whose_y_serves_the_loss_alone_needs_no_change(task, plain, tmp_path):
+    module, vista = Unchanged(task.model()), task.vista()
+    trainer(tmp_path, VistaCallback(vista, replace_y=True)).fit(module, *loaders(task))
+    seen = torch.cat(module.seen).view(EPOCHS, len(task.labels), -1)
+    for (epoch, i), target in plain.seen.items():
+        assert torch.allclose(seen[epoch - 1, i], target, atol=1e-3), (epoch, i)  # its loss rounds in its own way
+    assert vista.state_dict()["states"] == plain.state_dict()["states"]
+
+
+def test_the_last_of_several_validations_counts(task, plain, assert_same, tmp_path):
+    vista = task.vista()
+    trainer(tmp_path, VistaCallback(vista), val_check_interval=0.5).fit(Module(task.model()), *loaders(task))
+    assert_same(vista, plain)
+
+
+def test_an_epoch_without_validation_is_an_error(task, tmp_path):
+    with pytest.raises(RuntimeError, match="epoch 1 had no validation"):
+        trainer(tmp_path, VistaCallback(task.vista()), check_val_every_n_epoch=2).fit(
+            Module(task.model()), *loaders(task)
+        )
+
+
+@pytest.mark.filterwarnings("ignore:.*sampler has shuffling enabled")
+def test_a_shuffled_validation_loader_is_refused(task, tmp_path):
+    train, _ = loaders(task)
+    shuffled = DataLoader(task.val_set(), batch_size=40, shuffle=True)
+    with pytest.raises(ValueError, match="RandomSampler"):
+        trainer(tmp_path, VistaCallback(task.vista()), num_sanity_val_steps=0).fit(
+            Module(task.model()), train, shuffled
+        )
+
+
+def test_another_number_of_epochs_is_refused(task, tmp_path):
+    with pytest.raises(ValueError, match="max_epochs is 3, but Vista plans epochs=4"):
+        trainer(tmp_path, VistaCallback(task.vista()), max_epochs=3).fit(Module(task.model()), *loaders(task))
+
+
+class Killed(Exception):
+    pass
+
+
+class StopAfter(lightning.Callback):
+    def __init__(self, steps):
+        self.steps = steps
+
+    def on_train_batch_end(self, trainer, *_):
+        if trainer.global_step == self.steps:
+            raise Killed
+
+
+@pytest.mark.parametrize("at_end", [True, False], ids=["saved at epoch end", "saved at validation end"])
+def test_resume_gives_the_same_targets_and_anchors(task, plain, assert_same, tmp_path, at_end):
+    """Killed in epoch 3; fresh objects go on from the checkpoint of epoch 2."""
+
+    def saver():
+        return lightning.callbacks.ModelCheckpoint(tmp_path, "{epoch}", save_top_k=-1, save_on_train_epoch_end=at_end)
+
+    first = trainer(tmp_path, VistaCallback(task.vista()), StopAfter(25), saver(), enable_checkpointing=True)
+    with pytest.raises(Killed):
+        first.fit(Module(task.model()), *loaders(task))
+    vista = task.vista()
+    again = trainer(tmp_path, VistaCallback(vista), saver(), enable_checkpointing=True)
+    again.fit(Module(task.model()), *loaders(task), ckpt_path=tmp_path / "epoch=1.ckpt", weights_only=True)
+    assert_same(vista, plain, epochs=(3, 4))

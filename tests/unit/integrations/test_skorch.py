@@ -1,0 +1,122 @@
+"""scikit-learn by way of skorch: the loss sees what it sees in the plain loop, and it is a classifier like others."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+pytest.importorskip("skorch", reason="needs vista-distill[skorch]")
+from skorch.callbacks import Callback, Checkpoint, EpochScoring
+from torch import nn
+
+from vista.integrations.skorch import VistaClassifier
+
+EPOCHS = 4
+
+
+class Net(nn.Sequential):
+    """As the task's model, to be made by skorch."""
+
+    def __init__(self, width=24):
+        super().__init__(nn.Linear(64, width), nn.ReLU(), nn.Linear(width, 10))
+        generator = torch.Generator().manual_seed(7)
+        with torch.no_grad():
+            for p in self.parameters():
+                p.copy_(torch.empty_like(p).uniform_(-0.3, 0.3, generator=generator))
+
+
+class Trace(Callback):
+    """Notes the targets of every batch before its step."""
+
+    def on_train_begin(self, net, **kwargs):
+        self.seen = {}
+
+    def on_batch_begin(self, net, batch=None, training=False, **kwargs):
+        if training:
+            assert batch[1].dtype == torch.int64
+            for i, target in zip(net.index_.tolist(), net.vista_.targets(net.index_), strict=True):
+                self.seen[net.vista_.epoch + 1, i] = target.clone()
+
+
+def classifier(**options):
+    settings = {"epochs": EPOCHS, "lr": 0.5, "batch_size": 32, "verbose": 0, "train_split": None}
+    return VistaClassifier(Net, **{**settings, **options})
+
+
+def arrays(task):
+    return task.x.numpy(), task.labels.numpy(), task.val_x.numpy(), task.val_labels.numpy()
+
+
+def check(net, trace, plain, epochs):
+    expected = {key: target for key, target in plain.seen.items() if key[0] in epochs}
+    assert trace.seen.keys() == expected.keys()
+    assert all(torch.equal(trace.seen[key], target) for key, target in expected.items())
+    assert net.vista_.state_dict()["states"] == plain.state_dict()["states"]
+    assert torch.equal(net.vista_.teacher(), plain.teacher())
+
+
+def test_loss_sees_the_targets_of_the_plain_loop_and_scores_see_hard_labels(task, plain):
+    trace = Trace()
+    scores = EpochScoring("accuracy", on_train=True, name="train_acc")
+    net = classifier(callbacks=[trace, scores]).fit(*arrays(task))
+    check(net, trace, plain, range(1, EPOCHS + 1))
+    right = net.predict(task.val_x.numpy()) == task.val_labels.numpy()
+    assert net.history[-1, "valid_acc"] == pytest.approx(right.mean())
+    assert 0 < net.history[-1, "train_acc"] < 1
+
+
+def test_resume_from_a_pickled_checkpoint(task, plain, tmp_path):
+    saver = Checkpoint(monitor=None, f_params=None, f_optimizer=None, f_criterion=None, f_history=None,
+                       f_pickle=str(tmp_path / "net.pkl"))  # fmt: skip
+    net = classifier(callbacks=[Trace(), saver])
+    x, y, *validation = arrays(task)
+    net.validation_ = validation
+    net.initialize().notify("on_train_begin", X=x, y=y)
+    net.fit_loop(x, y, epochs=2)
+    again = pickle.loads((tmp_path / "net.pkl").read_bytes())  # noqa: S301
+    again.partial_fit(x, y)
+    check(again, dict(again.callbacks_)["Trace"], plain, (3, 4))
+
+
+def test_it_is_a_scikit_learn_classifier(task):
+    x, y, *_ = arrays(task)
+    names = np.array([f"digit {label}" for label in range(10)])
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), classifier(epochs=2, validation_fraction=0.2)),
+        {"vistaclassifier__tau": [0.0, 0.05], "vistaclassifier__epochs": [2, 3]},
+        cv=2,
+        error_score="raise",
+    )
+    search.fit(x.astype(np.float32), names[y])
+    assert set(search.predict(x)) <= set(names)
+    probs = search.predict_proba(x)
+    assert probs.shape == (len(x), 10)
+    np.testing.assert_allclose(probs.sum(axis=1), 1, atol=1e-5)
+    best = search.best_estimator_[-1]
+    assert best.vista_.num_epochs == search.best_params_["vistaclassifier__epochs"]
+    assert list(best.classes_) == list(names)
+
+
+def test_parameters_are_cloned_and_reach_vista(task):
+    net = classifier(tau=0.02, validation_fraction=0.25, vista__schedule="linear")
+    copy = clone(net)
+    own = [name for name in net.get_params() if not name.startswith("callbacks")]
+    assert {name: copy.get_params()[name] for name in own} == {name: net.get_params()[name] for name in own}
+    assert {"epochs", "tau", "validation_fraction", "vista__schedule"} <= set(own)
+    copy.set_params(epochs=2, vista__schedule="cosine")
+    x, y, *_ = arrays(task)
+    copy.fit(x, y)
+    identity = copy.vista_.state_dict()["identity"]
+    assert (identity["schedule"], identity["tau"], identity["epochs"]) == ("cosine", 0.02, 2)
+    assert identity["validation_samples"] == 75
+
+
+def test_an_unknown_validation_label_is_refused(task):
+    x, y, x_val, _ = arrays(task)
+    with pytest.raises(ValueError, match="unseen labels"):
+        classifier().fit(x, y, x_val, np.full(len(x_val), 99))

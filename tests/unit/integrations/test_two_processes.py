@@ -1,0 +1,31 @@
+"""Two processes see, together, what one saw; both end with the same teacher, resumed or not."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("framework", ["lightning", "huggingface", "accelerate"])
+def test_two_processes_see_what_one_saw(task, tmp_path, framework):
+    pytest.importorskip(
+        {"huggingface": "transformers"}.get(framework, framework), reason=f"needs vista-distill[{framework}]"
+    )
+    script = Path(__file__).with_name("two_processes.py")
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = subprocess.run([*launch, str(script), framework, str(tmp_path)], capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr[-3000:]
+    first, second = (load_file(tmp_path / f"rank{rank}.safetensors") for rank in (0, 1))
+    for end in ("teacher", "resumed"):
+        assert torch.equal(first[end], second[end])
+    assert torch.equal(first["teacher"], first["resumed"])
+    expected, _ = replace(task, x=task.x[:288], labels=task.labels[:288]).plain()
+    seen = {**first, **second}
+    for (epoch, i), target in expected.seen.items():
+        assert torch.allclose(seen[f"{epoch}/{i}"], target, atol=1e-3), (epoch, i)  # sums of gradients round otherwise
+    assert torch.allclose(first["teacher"], expected.teacher(), atol=1e-3)
