@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from vista.methods.base import Method
+
+NEUTRAL: dict[str, Any] = {}
 
 
 class CrossEntropy(Method):

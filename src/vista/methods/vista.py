@@ -12,6 +12,8 @@ from vista.distiller import Vista, check_options
 from vista.methods.base import Batch, EpochEnd, Method, Task
 from vista.store import bytes_needed, readable
 
+NEUTRAL: dict[str, Any] = {"schedule": "fixed", "value": 0.0}
+
 
 class VistaMethod(Method):
     """Targets blended from the label and the coverage-weighted mean of past predictions."""
