@@ -1,0 +1,152 @@
+"""What a method's step costs beside cross-entropy's: `python benchmarks/methods.py --out results/methods-MACHINE.json`.
+
+ResNet-18, 32 x 32 pixels, 100 classes, batch 64: on CUDA compiled and captured as in any training, on the CPU eagerly
+with two threads. Cross-entropy and the method take turns, and the ratio is the median over the turns, because a
+machine's pace drifts. Data are random: a step's time does not depend on them. `--table` prints what the records in
+`results/` hold as the table of `docs/methods/README.md`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from vista.methods import available
+from vista.training import setup
+from vista.training.config import TrainConfig
+from vista.training.drive import deterministic
+from vista.training.network import build_network
+from vista.training.run_folder import RunFolder
+
+RESULTS = Path(__file__).parents[1] / "results"
+BASE = "ce"
+CLASSES, PIXELS, BATCH, THREADS = 100, 32, 64, 2
+SAMPLES = {"cpu": 5_000, "cuda": 50_000}
+STEPS = {"cpu": 1, "cuda": 200}  # a turn
+TURNS = 5
+NO_RECORD = "No record of step times is in `results/` yet."
+
+
+def random_pictures(path: Path, samples: int) -> None:
+    rng = np.random.default_rng(0)
+    arrays: dict[str, np.ndarray] = {}
+    for part, count in (("train", samples), ("test", CLASSES)):
+        arrays[f"x_{part}"] = rng.integers(0, 256, (count, PIXELS, PIXELS, 3), dtype=np.uint8)
+        arrays[f"y_{part}"] = np.arange(count) % CLASSES
+    np.savez(path, **arrays)
+
+
+def prepared(config: TrainConfig, folder: Path) -> setup.Training:
+    """A training before its first step; what it would have to train first is a fresh network here."""
+    config = config.resolved()
+    chosen = config.chosen()
+    sizes = {"sample_shape": [3, PIXELS, PIXELS], "classes": list(range(CLASSES))}
+    earlier = {need.role: build_network(config, sizes).eval() for need in chosen.method.earlier_runs(chosen.config)}
+    training = setup.prepare(config, RunFolder(folder), earlier)
+    with training.on_stream():
+        training.begin_epoch()
+        training.engine.capture(training.in_memory_copy, training.load)
+    return training
+
+
+def seconds_per_step(training: setup.Training, steps: int) -> float:
+    with training.on_stream():
+        training.begin_epoch()
+        wait()
+        began = time.perf_counter()
+        training.engine.advance(steps)
+        wait()
+    return (time.perf_counter() - began) / steps
+
+
+def wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def compare(base: setup.Training, other: setup.Training, steps: int) -> dict[str, float]:
+    """Both by turns, after one turn that does not count."""
+    turns = [(seconds_per_step(base, steps), seconds_per_step(other, steps)) for _ in range(TURNS + 1)][1:]
+    ratios = [ours / plain for plain, ours in turns]
+    return {
+        "milliseconds": 1000 * statistics.median(ours for _, ours in turns),
+        "base_milliseconds": 1000 * statistics.median(plain for plain, _ in turns),
+        "ratio": statistics.median(ratios),
+        "lowest": min(ratios),
+        "highest": max(ratios),
+    }
+
+
+def measure(methods: list[str], device: str, steps: int) -> dict[str, Any]:
+    """The record: what was measured, where, and the result by method."""
+    if device == "cpu":
+        torch.set_num_threads(THREADS)
+    with tempfile.TemporaryDirectory() as place, deterministic(False):
+        data = Path(place) / "pictures.npz"
+        random_pictures(data, SAMPLES[device])
+        config = TrainConfig(data=f"npz:{data}", network="resnet18", batch_size=BATCH, device=device, method=BASE)
+        base, result = prepared(config, Path(place) / "base"), {}
+        for name in methods:
+            other = prepared(TrainConfig(**{**vars(config), "method": name}), Path(place) / name)
+            result[name] = compare(base, other, min(steps, base.loader.full_steps))
+            print(f"{name:22} {result[name]['milliseconds']:10.3f} ms {result[name]['ratio']:8.3f}", flush=True)
+            del other
+    return {
+        "what": "methods", "base": BASE, "network": "resnet18", "pixels": PIXELS, "classes": CLASSES,
+        "samples": SAMPLES[device], "batch_size": BATCH, "precision": base.config.precision, "steps": steps,
+        "turns": TURNS, "kind": device, "environment": setup.environment(base.device), "result": result,
+    }  # fmt: skip
+
+
+# ---------------------------------------------------------------- the table
+
+
+def table(results: Path = RESULTS) -> str:
+    """Markdown: a row for each method, a column for each record."""
+    records = [json.loads(path.read_text()) for path in sorted(results.glob("methods-*.json"))]
+    if not records:
+        return NO_RECORD
+    lines = ["| method | " + " | ".join(map(title, records)) + " |", "|---" * (len(records) + 1) + "|"]
+    for name in available():
+        if any(name in record["result"] for record in records):
+            cells = [f"{r['result'][name]['ratio']:.2f}" if name in r["result"] else "" for r in records]
+            lines.append(f"| `{name}` | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def title(record: dict[str, Any]) -> str:
+    """The machine, and what 1.00 is there."""
+    machine, threads = record["environment"]["device"], record["environment"]["threads"]
+    step = statistics.median(row["base_milliseconds"] for row in record["result"].values())
+    where = f"{machine}, {threads} threads" if record["kind"] == "cpu" else machine
+    return f"{where}, {record['precision']} ({record['base']}: {step:,.2f} ms)"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--methods", default="all", help="names, separated by commas")
+    parser.add_argument("--steps", type=int, help="steps in a turn")
+    parser.add_argument("--out", type=Path, help="where to write the record")
+    parser.add_argument("--table", action="store_true", help="print the table of the records, and measure nothing")
+    options = parser.parse_args()
+    if options.table:
+        print(table())
+        return
+    methods = list(available()) if options.methods == "all" else options.methods.split(",")
+    record = measure(methods, options.device, options.steps or STEPS[options.device])
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    main()
