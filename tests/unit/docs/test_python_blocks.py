@@ -21,15 +21,6 @@ from vista import methods
 
 MODULES = {"skorch": "skorch", "huggingface": "transformers", "report": "matplotlib", "onnx": "onnxruntime"}
 SHOWN = "# -> "
-# What the reader of a page has already, a training of his own.
-TAKEN_FOR_GRANTED = {
-    "docs/reading-a-report.md": {
-        "val_labels": torch.tensor([0, 1, 2]),
-        "names": ["cat", "dog", "fox"],
-        "epochs": 2,
-        "val_logits": torch.eye(3),
-    },
-}
 
 
 def groups() -> Iterator[Any]:
@@ -68,7 +59,7 @@ def test_python_blocks_run(blocks: list[Block], tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(methods, "_registered", {})  # a page may make a method of its own known
     module = ModuleType("page")
-    module.__dict__.update(TAKEN_FOR_GRANTED.get(name_of(blocks[0].page), {}), shows_as=shows_as)
+    module.__dict__["shows_as"] = shows_as
     monkeypatch.setitem(sys.modules, "page", module)  # dataclasses look their module up
     with torch.random.fork_rng():
         torch.manual_seed(0)
