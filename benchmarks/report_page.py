@@ -8,6 +8,7 @@ The bits are drawn at random and the pictures are noise, which no compression ma
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import statistics
 import tempfile
@@ -58,6 +59,8 @@ def main(args: Arguments) -> None:
     record = {
         "config": sizes,
         "environment": environment(torch.device("cpu")),
+        "load_average": round(os.getloadavg()[0], 1),  # how busy the machine was: times depend on it
+        "cores": os.cpu_count(),
         "bytes": len(text.encode()),
         "write_seconds": round(written, 3),
         "open_seconds": {"median": round(statistics.median(opened), 3), "all": [round(t, 3) for t in opened]},

@@ -1,11 +1,15 @@
 """Which wrong labels are found: our final teacher against cleanlab, on the same network and labels.
 
-    python benchmarks/suspected_labels.py --data digits --noise symmetric:0.4 asymmetric:0.4 --seeds 3
-    python benchmarks/suspected_labels.py --data cifar100 --noise human --root DATA --seeds 3
+    python benchmarks/suspected_labels.py --data digits --noise symmetric:0.4 asymmetric:0.4 --seeds 3 4 5
+    python benchmarks/suspected_labels.py --data cifar100 --noise human --root DATA --seeds 0 1 2
 
 cleanlab is given what it recommends, out-of-fold predictions (5 folds, each a training of its own by plain
 cross-entropy), and what costs nothing, the plain run's own predictions of its training samples. Ours are the teachers
 that VISTA runs end with, at no further training. Every run is kept in --runs and used again.
+
+The form of our score (a margin over the class thresholds) was chosen among seven on the digits with seeds 0, 1 and 2,
+where the truth was looked at. Those seeds are therefore no fair test of it on the digits: use others. cleanlab is
+scored by its default and by its other two scores, so that it has a choice as well.
 """
 
 from __future__ import annotations
@@ -34,7 +38,12 @@ from vista.training.run_folder import RunFolder, Which
 from vista.training.setup import environment
 
 OURS = ("vista", "vista-light")
-MEASURES = ("auroc", "average_precision", "precision_at_wrong", "estimated", "wrong", "extra_seconds")
+CLEANLAB = {  # its default first
+    "self confidence": {"method": "self_confidence"},
+    "normalized margin": {"method": "normalized_margin"},
+    "adjusted self confidence": {"method": "self_confidence", "adjust_pred_probs": True},
+}
+MEASURES = ("auroc", "average_precision", "precision_at_wrong", "estimated", "wrong", "extra_epochs")
 
 
 @dataclass(frozen=True)
@@ -45,8 +54,8 @@ class Arguments:
     """Folder of the data sets."""
     noise: tuple[str, ...] = ("symmetric:0.4", "asymmetric:0.4")
     """Kinds of noise."""
-    seeds: int = 3
-    """How many seeds."""
+    seeds: tuple[int, ...] = (3, 4, 5)
+    """Seeds; on the digits not 0, 1 or 2."""
     folds: int = 5
     """Folds of the out-of-fold predictions."""
     epochs: int | None = None
@@ -61,13 +70,16 @@ class Arguments:
 
 def main(args: Arguments) -> None:
     torch.set_num_threads(args.threads)
-    results = [compare(args, noise, seed) for noise in args.noise for seed in range(args.seeds)]
+    results = [compare(args, noise, seed) for noise in args.noise for seed in args.seeds]
     rows = summarised(results)
     device = torch.device(TrainConfig(data=args.data).resolved().device)
-    config = {k: v for k, v in base_config(args, args.noise[0], 0).to_json().items() if k not in ("root", "seed")}
+    config = {
+        k: v for k, v in base_config(args, args.noise[0], args.seeds[0]).to_json().items() if k not in ("root", "seed")
+    }
     record = {
         "config": {**config, "method": ["ce", *OURS], "noise": list(args.noise), "folds": args.folds},
-        "seeds": list(range(args.seeds)),
+        "seeds": list(args.seeds),
+        "score_chosen_on": {"data": "digits", "seeds": [0, 1, 2], "candidates": 7},
         "environment": {**environment(device), "cleanlab": version("cleanlab")},
         "rows": rows,
         "per_seed": results,
@@ -99,14 +111,15 @@ def compare(args: Arguments, noise: str, seed: int) -> dict[str, Any]:
     for method in OURS:
         ranked = suspects.of_run(RunFolder(place / method))
         order = np.argsort(ranked.ids)
-        found[f"{method}: final teacher"] = measured(ranked.score[order], wrong, ranked.estimated, 0.0)
+        found[f"{method}: final teacher"] = measured(ranked.score[order], wrong, ranked.estimated, 0)
     own = predictions_of(plain, args, split.train)
-    out_of_fold, seconds = out_of_fold_predictions(args, base, place, split.train, given)
+    out_of_fold = out_of_fold_predictions(args, base, place, split.train, given)
     for which in ("best", "last"):
-        for name, probs, extra in (("plain run's own", own, 0.0), ("out-of-fold", out_of_fold, seconds)):
-            quality = get_label_quality_scores(given, probs[which])
+        for name, probs, extra in (("own", own, 0), ("out-of-fold", out_of_fold, args.folds * base.epochs)):
             issues = int(find_label_issues(given, probs[which], n_jobs=1).sum())
-            found[f"cleanlab: {name}, {which} epoch"] = measured(1 - quality, wrong, issues, extra)
+            for title, options in CLEANLAB.items():
+                quality = get_label_quality_scores(given, probs[which], **options)
+                found[f"cleanlab: {name}, {which}, {title}"] = measured(1 - quality, wrong, issues, extra)
     return {"noise": noise, "seed": seed, "found": found}
 
 
@@ -137,14 +150,13 @@ def predicted(folder: RunFolder, which: Which, data: source.Source, inputs: np.n
 
 def out_of_fold_predictions(
     args: Arguments, base: TrainConfig, place: Path, positions: np.ndarray, given: np.ndarray
-) -> tuple[dict[Which, np.ndarray], float]:
-    """Each sample predicted by a network that did not train on it, and the seconds that took."""
+) -> dict[Which, np.ndarray]:
+    """Each sample predicted by a network that did not train on it."""
     data = source.load(args.data, args.root)
     inputs = np.asarray(data.train_inputs[positions])
     folds = StratifiedKFold(args.folds, shuffle=True, random_state=base.seed)
     probs = {which: np.zeros((len(given), data.num_classes)) for which in ("best", "last")}
     share = base.validation if base.validation < 1 else base.validation / len(data.train_labels)
-    seconds = 0.0
     for number, (inside, outside) in enumerate(folds.split(inputs, given)):
         file = place / f"fold{number}.npz"
         np.savez(file, x_train=inputs[inside], y_train=given[inside], x_test=inputs[outside], y_test=given[outside])
@@ -154,12 +166,11 @@ def out_of_fold_predictions(
         fold = source.load(f"npz:{file}")
         for which in ("best", "last"):
             probs[which][outside] = predicted(folder, which, fold, inputs[outside])
-        seconds += sum(t["train_seconds"] + t["evaluate_seconds"] for t in folder.record().timings)
         file.unlink()
-    return probs, seconds
+    return probs
 
 
-def measured(score: np.ndarray, wrong: np.ndarray, estimated: int, extra_seconds: float) -> dict[str, float]:
+def measured(score: np.ndarray, wrong: np.ndarray, estimated: int, extra_epochs: int) -> dict[str, float]:
     quality = suspects.ranking_quality(score, wrong)
     return {
         "auroc": quality["auroc"],
@@ -167,7 +178,7 @@ def measured(score: np.ndarray, wrong: np.ndarray, estimated: int, extra_seconds
         "precision_at_wrong": quality["precision_at"][str(quality["wrong"])],
         "estimated": estimated,
         "wrong": quality["wrong"],
-        "extra_seconds": extra_seconds,
+        "extra_epochs": extra_epochs,
     }
 
 
@@ -183,11 +194,11 @@ def summarised(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def print_table(rows: list[dict[str, Any]]) -> None:
-    print(f"{'noise':<16}{'ranking by':<42}{'AUROC':>8}{'AP':>8}{'P@wrong':>9}{'est.':>7}{'wrong':>7}{'extra s':>9}")
+    print(f"{'noise':<16}{'ranking by':<56}{'AUROC':>8}{'AP':>8}{'P@wrong':>9}{'est.':>7}{'wrong':>7}{'epochs+':>9}")
     for row in rows:
         means = [row[m]["mean"] for m in MEASURES]
-        print(f"{row['noise']:<16}{row['by']:<42}{means[0]:>8.4f}{means[1]:>8.4f}{means[2]:>9.4f}"
-              f"{means[3]:>7.0f}{means[4]:>7.0f}{means[5]:>9.1f}")  # fmt: skip
+        print(f"{row['noise']:<16}{row['by']:<56}{means[0]:>8.4f}{means[1]:>8.4f}{means[2]:>9.4f}"
+              f"{means[3]:>7.0f}{means[4]:>7.0f}{means[5]:>9.0f}")  # fmt: skip
 
 
 if __name__ == "__main__":
