@@ -1,0 +1,94 @@
+"""A method's file explains its options, and its card the method: what it does, costs, takes and is said to reach."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from vista.methods import Method, available
+
+CARDS = Path(__file__).parents[2] / "docs" / "methods"
+METHODS = {method.name: method for method in available().values()}
+PARTS = ["Formula", "Cost", "Defaults", "Reported", "What we measured"]
+MARK = "**A reconstruction"
+
+
+def parts_of(card: str) -> dict[str, str]:
+    """The text of a card by heading; what comes before the first one is the idea."""
+    pieces = re.split(r"^## (.+)$", card, flags=re.MULTILINE)
+    return {"Idea": pieces[0].split("\n", 1)[1].strip()} | {
+        name: text.strip() for name, text in zip(pieces[1::2], pieces[2::2])
+    }
+
+
+@pytest.fixture
+def card(request: pytest.FixtureRequest) -> str:
+    return (CARDS / f"{request.getfixturevalue('method')}.md").read_text()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_its_card_has_every_part(card: str, method: str) -> None:
+    parts = parts_of(card)
+    assert card.startswith(f"# {method}\n")
+    assert list(parts) == ["Idea", *PARTS]
+    assert all(parts.values())
+    assert "\n" not in parts["Idea"], "the idea is one paragraph"
+    sentences = re.findall(r"[.!?](?=\s|$)", parts["Idea"].removeprefix(f"{MARK}.**"))
+    assert 2 <= len(sentences) <= 4, "three sentences, give or take what a reconstruction has to say"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_its_card_names_every_option_and_variant(card: str, method: str) -> None:
+    options = [field.name for field in dataclasses.fields(METHODS[method].Config)]
+    first_cells = re.findall(r"^\|([^|]*`[^|]*)\|", parts_of(card)["Defaults"], flags=re.MULTILINE)
+    rows = [name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)]
+    assert [name for name in rows if name not in options] == []
+    assert [name for name in options if not re.search(rf"\b{name}\b", card)] == []
+    assert [variant for variant in METHODS[method].variants if variant not in card] == []
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_its_card_says_whether_it_is_a_reconstruction(card: str, method: str) -> None:
+    assert parts_of(card)["Idea"].startswith(MARK) == METHODS[method].reconstruction
+
+
+def test_every_card_belongs_to_a_method() -> None:
+    assert sorted(path.stem for path in CARDS.glob("*.md") if path.stem != "README") == sorted(METHODS)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_its_options_have_defaults_and_a_line_each(method: str) -> None:
+    config = METHODS[method].Config
+    for field in dataclasses.fields(config):
+        assert field.default is not dataclasses.MISSING, f"{field.name} has no default"
+    if config is Method.Config:
+        return
+    body = ast.parse(textwrap.dedent(inspect.getsource(config))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    explained = [
+        line.target.id
+        for line, below in zip(body.body, body.body[1:])
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
+        and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and str(below.value.value).strip()
+    ]  # fmt: skip
+    assert explained == [field.name for field in dataclasses.fields(config)]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_it_says_in_one_line_each_what_it_does_costs_and_keeps_and_whose_it_is(method: str) -> None:
+    for part in ("summary", "cost", "keeps", "source"):
+        text = getattr(METHODS[method], part)
+        assert text.strip()
+        assert "\n" not in text
+    assert len(METHODS[method].summary) <= 110
+
+
+@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if not method.capturable])
+def test_what_cannot_be_captured_says_why(method: str) -> None:
+    assert re.search(r"^    capturable = False  # \w+", inspect.getsource(METHODS[method]), re.MULTILINE)

@@ -1,0 +1,78 @@
+"""A method from outside the package: one class, registered, and every tool knows it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from vista import methods
+from vista.cli import methods as listing
+from vista.methods import EpochEnd, Method, Task, available, choose, register
+from vista.training.drive import Job, drive
+from vista.training.run_folder import RunFolder
+
+
+class Doubting(Method):
+    """Targets that keep a share for the classes' mean prediction on the validation samples."""
+
+    name = "doubting"
+    family = "past epochs"
+    summary = "A share of the target goes to the mean prediction of the last epoch"
+    cost = "1 forward, 1 backward"
+    keeps = "K float32"
+    source = "this test"
+    variants = {"doubting-much": {"doubt": 0.5}}  # noqa: RUF012
+
+    mean: Tensor
+
+    @dataclass(frozen=True)
+    class Config:
+        doubt: float = 0.1
+        """Share of the mean prediction."""
+
+    def __init__(self, task: Task, network: nn.Module, config: Any) -> None:
+        super().__init__(task, network, config)
+        self.register_buffer("mean", torch.full((task.num_classes,), 1.0 / task.num_classes))
+
+    def targets(self, index: Tensor) -> Tensor:
+        doubt = self.config.doubt
+        return (1.0 - doubt) * self.task.one_hot(index) + doubt * self.mean
+
+    def end_epoch(self, end: EpochEnd) -> dict[str, Any]:
+        self.mean.copy_(end.val_logits.softmax(dim=1).mean(dim=0))
+        return {"surest": float(self.mean.max())}
+
+
+@pytest.fixture(autouse=True)
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(methods, "_registered", {})
+    register(Doubting)
+
+
+def test_it_is_found_by_name_with_its_variant_in_its_family() -> None:
+    names = list(available())
+    assert names.index("ban") < names.index("doubting") < names.index("doubting-much") < names.index("elr")
+    assert choose("doubting:doubt=0.25").config.doubt == 0.25
+    assert choose("doubting-much").options == {"doubt": 0.5}
+
+
+def test_the_command_line_lists_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert listing.run(["--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["methods"]
+    assert [row["options"] for row in rows if row["name"] == "doubting"] == [{"doubt": 0.1}]
+
+
+@pytest.mark.parametrize("method", ["doubting", "doubting-much"])
+def test_it_trains(make_config, tmp_path: Path, method: str) -> None:
+    job = Job(make_config(method), tmp_path / "run")
+    drive([job], lambda _job, _event: None)
+    assert job.error is None
+    assert job.metrics is not None
+    assert job.metrics["last"]["test"]["top1"] > 0.3
+    assert all("surest" in line for line in RunFolder.open(tmp_path / "run").record().lines)

@@ -1,0 +1,77 @@
+"""The page that lists the methods holds all of them, and the step times that the records give."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from vista.methods import available
+
+PROJECT = Path(__file__).parents[2]
+PAGE = (PROJECT / "docs" / "methods" / "README.md").read_text()
+HEADINGS = {
+    "plain": "Plain",
+    "teacher-free": "Teacher-free",
+    "current epoch": "Teachers of the current epoch",
+    "past epochs": "Teachers of past epochs",
+    "noise-robust": "Noise-robust references",
+    "ours": "Ours",
+}
+
+
+@pytest.fixture(scope="module")
+def benchmark() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("benchmark", PROJECT / "benchmarks" / "methods.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_method_stands_under_its_family_with_its_card_and_its_variants() -> None:
+    sections = re.split(r"^## (.+)$", PAGE, flags=re.MULTILINE)
+    rows = {
+        heading: [line for line in text.splitlines() if line.startswith("| [")]
+        for heading, text in zip(sections[1::2], sections[2::2])
+    }
+    wanted: dict[str, list[str]] = {}
+    for name, method in available().items():
+        if name == method.name:
+            mark = " †" if method.reconstruction else ""
+            variants = "".join(f", `{variant}`" for variant in method.variants)
+            row = f"| [`{name}`]({name}.md){mark}{variants} | {method.summary} |"
+            wanted.setdefault(HEADINGS[method.family], []).append(row)
+    assert {heading: found for heading, found in rows.items() if found} == wanted
+
+
+def test_the_step_times_are_those_of_the_records(benchmark: ModuleType) -> None:
+    assert PAGE.endswith(f"\n\n{benchmark.table()}\n"), "`python benchmarks/methods.py --table` gives another table"
+
+
+def test_a_table_has_a_row_for_each_method_and_a_column_for_each_record(benchmark: ModuleType, tmp_path: Path) -> None:
+    assert benchmark.table(tmp_path) == benchmark.NO_RECORD
+    card = {
+        "base": "ce", "kind": "cuda", "precision": "bf16", "environment": {"device": "a card", "threads": 8},
+        "result": {
+            "ce": {"ratio": 1.0, "base_milliseconds": 2.0},
+            "vista": {"ratio": 1.0151, "base_milliseconds": 2.0},
+        },
+    }  # fmt: skip
+    processor = {
+        "base": "ce", "kind": "cpu", "precision": "fp32", "environment": {"device": "a processor", "threads": 2},
+        "result": {"vista": {"ratio": 1.0, "base_milliseconds": 1234.0}},
+    }  # fmt: skip
+    (tmp_path / "methods-card.json").write_text(json.dumps(card))
+    (tmp_path / "methods-cpu.json").write_text(json.dumps(processor))
+    assert benchmark.table(tmp_path).splitlines() == [
+        "| method | a card, bf16 (ce: 2.00 ms) | a processor, 2 threads, fp32 (ce: 1,234.00 ms) |",
+        "|---|---|---|",
+        "| `ce` | 1.00 |  |",
+        "| `vista` | 1.02 | 1.00 |",
+    ]

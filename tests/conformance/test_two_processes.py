@@ -1,0 +1,94 @@
+"""Two processes that train together hold the same state at the end of every epoch: the method's and the network's.
+
+Run as a script this file is one of them. One process group serves all methods.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from vista.methods import available
+from vista.training import loop, setup
+from vista.training.checkpoint import split
+from vista.training.config import TrainConfig
+from vista.training.loop import EpochEnded, train
+
+METHODS = list(available())
+EPOCHS = 2
+
+
+def digest(state: Any) -> str:
+    """A hash of everything that is in a state."""
+    skeleton, tensors, blobs = split(state)
+    tensors |= {f"{path}/{name}": t for path, group in blobs.items() for name, t in group.items()}
+    hashed = hashlib.sha256(json.dumps(skeleton, sort_keys=True).encode())
+    for path in sorted(tensors):
+        hashed.update(path.encode())
+        hashed.update(tensors[path].contiguous().view(-1).numpy().tobytes())
+    return hashed.hexdigest()
+
+
+def states(config: TrainConfig, out: Path) -> list[dict[str, str]]:
+    """Hashes of what this process holds at the end of every epoch of the run itself."""
+    kept: list[setup.Training] = []
+
+    def keep(*arguments: Any) -> setup.Training:
+        kept.append(setup.prepare(*arguments))
+        return kept[-1]
+
+    loop.prepare = keep
+    found = []
+    for event in train(config, out):
+        if isinstance(event, EpochEnded) and kept[-1].folder.path == out:
+            training = kept[-1]
+            state = {"method": training.method.state_dict(), "network": training.network.state_dict()}
+            found.append({name: digest(part) for name, part in state.items()})
+    return found
+
+
+def main(folder: Path, rank: int) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    configs = json.loads((folder / "configs.json").read_text())
+    found = {name: states(TrainConfig.from_json(values), folder / name) for name, values in configs.items()}
+    (folder / f"rank{rank}.json").write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def ranks(make_config, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each of two processes held, by method."""
+    folder = tmp_path_factory.mktemp("together")
+    configs = {name: make_config(name, epochs=EPOCHS, batch_size=75).to_json() for name in METHODS}
+    (folder / "configs.json").write_text(json.dumps(configs))
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-W", "error::UserWarning", __file__, str(folder)]
+    processes = [
+        subprocess.Popen([*command, str(rank)], env=environment, stderr=subprocess.PIPE, text=True) for rank in (0, 1)
+    ]
+    failures = [process.communicate(timeout=280)[1] for process in processes]
+    for process, failure in zip(processes, failures):
+        assert process.returncode == 0, failure
+    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in (0, 1)]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_both_hold_the_same_state(ranks: list[dict[str, Any]], method: str) -> None:
+    first, second = (found[method] for found in ranks)
+    assert len(first) == EPOCHS
+    assert first == second
+    assert first[0]["network"] != first[1]["network"], "nothing was learned"
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))
