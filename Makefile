@@ -28,11 +28,15 @@ demo: .venv/core  ## VISTA beside plain cross-entropy on real digits, 40 % of th
 	$(BIN)/vista compare --data digits --noise symmetric:0.4 --methods ce,vista,vista-light --seeds 3 --out runs/demo --fresh
 	$(BIN)/vista report runs/demo -o runs/demo/report.html
 
+# Two workers with a thread each: the networks of the tests are too small to share one.
+test test-faults: export OMP_NUM_THREADS := 1
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
+
 test: .venv/all  ## All tests but the long fault tests.
-	$(BIN)/python -m pytest -m "not faults"
+	$(PYTEST) -m "not faults"
 
 test-faults: .venv/all  ## Kill, damage, fill the disk, several processes, every method on every network.
-	$(BIN)/python -m pytest -m faults
+	$(PYTEST) -m faults
 
 lint: .venv/all  ## Style.
 	$(BIN)/ruff check .

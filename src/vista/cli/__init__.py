@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import difflib
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +25,8 @@ USAGE = "usage: vista COMMAND [options]"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0, 1 (a run failed), 2 (bad input), 128 + signal (stopped)."""
+    # Threads that wait for each other sleep: on a busy machine, spinning makes small networks many times slower.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in ("-h", "--help", "help"):
         print(_help())
