@@ -26,7 +26,7 @@ LAYERS = [  # lowest first; a room may use its own layer and what lies below
 HEIGHT = {room: height for height, layer in enumerate(LAYERS) for room in layer}
 ROOT_HEIGHT = HEIGHT["data"]  # the package itself offers Vista and indexed(), and fetches what is higher when asked
 # On their own layer the rooms stand apart, but for these: who may use whom.
-BESIDE = {"report": {"analysis"}, "reproduce": {"analysis", "report"}}
+BESIDE = {"report": {"analysis"}, "reproduce": {"analysis", "report"}, "integrations": {"analysis", "report"}}
 # Analysis and report read the record of a run (its configuration, artefacts, lines and bits), and never touch models,
 # methods or what trains.
 READERS = {"analysis", "report"}
