@@ -1,4 +1,4 @@
-"""What all tests share: one thread, so that times and bits do not depend on the machine, and no deadline for examples."""
+"""What all tests share: one thread, so that bits do not depend on the machine, and no deadline for examples."""
 
 from __future__ import annotations
 
