@@ -558,7 +558,11 @@ BAD_OPTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
         ValueError,
         r"labels has shape \(3, 3\), .*multi-label targets are not supported",
     ),
-    ({"labels": torch.rand(4)}, TypeError, r"labels has type torch.float32, but whole numbers are needed"),
+    (
+        {"labels": torch.tensor([0.5, 1.5, 0.0, 2.0])},
+        TypeError,
+        r"labels has type torch.float32, but whole numbers are needed",
+    ),
     ({"labels": ["cat", "dog"]}, TypeError, r"labels is a list that holds no plain numbers"),
     ({"labels": [[0], [1, 2]]}, TypeError, r"labels is a list that holds no plain numbers"),
     ({"labels": None}, TypeError, r"labels is a NoneType that holds no plain numbers"),
