@@ -169,7 +169,7 @@ def test_a_member_that_leaves_the_folder_is_refused(server, monkeypatch, tmp_pat
     assert not list(tmp_path.rglob("*evil*"))
 
 
-@pytest.mark.parametrize("content", [b"no archive", GOOD[:-50_000], tar([])])
+@pytest.mark.parametrize("content", [b"no archive", GOOD[:-50_000], tar([])], ids=["no archive", "cut short", "empty"])
 def test_a_broken_archive_is_refused_and_nothing_stays(server, monkeypatch, tmp_path, content):
     url = offer(server, monkeypatch, content)
     with pytest.raises((ValueError, tarfile.TarError, EOFError)):

@@ -1,0 +1,90 @@
+"""``vista export runs/digits-none-vista-seed0 --to model.onnx``."""
+
+from __future__ import annotations
+
+import json
+import logging
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import tyro
+from safetensors.torch import save
+from torch import nn
+
+from vista.cli.arguments import parse
+from vista.integrations import comes_with
+from vista.training import durable
+from vista.training.network import load_model
+from vista.training.run_folder import RunFolder, Which
+
+HELP = "write a trained network as a plain model file"
+
+
+@dataclass(frozen=True)
+class Export:
+    run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
+    """Folder of a finished run."""
+    to: Annotated[str, tyro.conf.arg(metavar="FILE")]
+    """File to write: NAME.safetensors (weights, with what rebuilds the network) or NAME.onnx (the network itself)."""
+    which: Which = "best"
+    """Weights of the best-validation epoch or of the last."""
+
+
+def run(argv: list[str]) -> int:
+    flags = parse(Export, argv, "export", "Write a run's network as a model that needs nothing of vista.")
+    write = {".safetensors": as_safetensors, ".onnx": as_onnx}.get(Path(flags.to).suffix)
+    if write is None:
+        raise ValueError(f"--to is {flags.to!r}, but it must end in .safetensors or .onnx")
+    folder = RunFolder.open(flags.run)
+    network = load_model(folder.path, flags.which)
+    durable.write(Path(flags.to), write(network, description(folder, flags.which)))
+    print(f"{flags.which} network of {folder.path}, epoch {folder.metrics()[flags.which]['epoch']}, is in {flags.to}")
+    return 0
+
+
+def description(folder: RunFolder, which: Which) -> dict[str, Any]:
+    """What somebody who only has the file must know: the classes, and how inputs were made."""
+    config, data = folder.config(), folder.data()
+    normalised = {"mean": data["mean"], "std": data["std"]} if data["mean"] else {}
+    return {
+        "network": config.network,
+        "classes": data["classes"],
+        "sample_shape": data["sample_shape"],
+        **normalised,  # of pixels / 255, per channel
+        "method": config.method,
+        "data": data["name"],
+        "noise": config.noise,
+        "seed": config.seed,
+        "epoch": folder.metrics()[which]["epoch"],
+    }
+
+
+def as_safetensors(network: nn.Module, about: dict[str, Any]) -> bytes:
+    """The weights to the last bit, under their names in the network."""
+    weights = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
+    return save(weights, metadata={name: _text(value) for name, value in about.items()})
+
+
+def as_onnx(network: nn.Module, about: dict[str, Any]) -> bytes:
+    """Input ``x`` ``[batch, *sample_shape]``, output ``logits`` ``[batch, K]``; the batch may have any size."""
+    with comes_with("onnx"):
+        import onnx
+        import onnxscript  # noqa: F401  (what torch exports with)
+    x = torch.zeros(2, *about["sample_shape"], dtype=next(network.parameters()).dtype)
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about the exporter's own plans
+        program: Any = torch.onnx.export(
+            network, (x,), dynamo=True, input_names=["x"], output_names=["logits"], verbose=False,
+            dynamic_shapes=({0: torch.export.Dim("batch")},),
+        )  # fmt: skip
+    model = program.model_proto
+    onnx.helper.set_model_props(model, {name: _text(value) for name, value in about.items()})
+    return bytes(model.SerializeToString())
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

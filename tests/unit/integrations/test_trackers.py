@@ -1,0 +1,140 @@
+"""Every tracker is given the same numbers and figures, and its own reader finds them again."""
+
+import dataclasses
+import sqlite3
+
+import pytest
+import torch
+
+from vista import functional
+from vista.integrations.trackers import FIGURES, Watch, publish
+from vista.training.config import TrainConfig
+from vista.training.drive import Job, drive
+
+pytest.importorskip("matplotlib", reason="needs vista-distill[report]")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning:mlflow"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+class InMemory:
+    """The protocol, and nothing else."""
+
+    def __init__(self):
+        self.lines, self.figures, self.closed = {}, [], False
+
+    def log(self, epoch, values):
+        self.lines[epoch] = dict(values)
+
+    def figure(self, name, figure):
+        self.figures.append(name)
+
+    def close(self):
+        self.closed = True
+
+
+def train(task, watch, epochs=4):
+    """A loop on logits made up, in which samples are forgotten."""
+    vista = task.vista()
+    generator = torch.Generator().manual_seed(0)
+    truth = torch.nn.functional.one_hot(task.val_labels, 10).float()
+    rows, summaries = [], []
+    for _ in vista.epochs():
+        vista.loss(torch.zeros(len(task.labels), 10, requires_grad=True), torch.arange(len(task.labels)))
+        logits = truth + torch.rand(truth.shape, generator=generator) * 2
+        summaries.append(vista.end_epoch(logits))
+        watch.epoch(summaries[-1], logits)
+        rows.append(logits.argmax(1) == task.val_labels)
+    watch.close()
+    return summaries, torch.stack(rows)
+
+
+def test_a_loop_tells_accuracy_beta_anchors_weights_and_gap(task):
+    tracker = InMemory()
+    summaries, correct = train(task, Watch(tracker, task.val_labels))
+    for summary in summaries:
+        values = tracker.lines[summary.epoch]
+        so_far = correct[: summary.epoch]
+        assert values["vista/accuracy"] == pytest.approx(summary.accuracy)
+        assert values["vista/beta"] == summary.beta
+        assert values["vista/anchors"] == len(summary.anchors)
+        assert values["vista/deviation_gap"] == pytest.approx(float(functional.deviation_gap(so_far).mean()))
+        weights = {name: value for name, value in values.items() if name.startswith("vista/weight/")}
+        assert weights == {f"vista/weight/{s}": w for s, w in summary.anchors.items()}
+    assert tracker.lines[4]["vista/deviation_gap"] > 0
+    assert tracker.figures == list(FIGURES)
+    assert tracker.closed
+
+
+def test_a_finished_run_is_published_with_the_numbers_of_its_record(tmp_path):
+    config = TrainConfig(data="digits", noise="symmetric:0.4", epochs=3, network="mlp", device="cpu")
+    job = Job(config, tmp_path / "run")
+    drive([job], lambda job, event: None)
+    assert job.error is None
+    tracker = InMemory()
+    publish(job.out, tracker)
+    from vista.analysis.runs import read_run
+
+    for line in read_run(job.out).record.lines:
+        values = tracker.lines[line["epoch"]]
+        assert values["vista/accuracy"] == pytest.approx(line["val_accuracy"])
+        assert values["vista/beta"] == line["beta"]
+        assert values["vista/anchors"] == line["anchors"]
+        assert sum(v for name, v in values.items() if "/weight/" in name) == pytest.approx(1.0)
+    assert tracker.closed
+
+
+def test_tensorboard(task, tmp_path):
+    pytest.importorskip("tensorboard", reason="needs vista-distill[tensorboard]")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    from vista.integrations.trackers.tensorboard import TensorBoard
+
+    summaries, _ = train(task, Watch(TensorBoard(tmp_path), task.val_labels))
+    events = EventAccumulator(str(tmp_path)).Reload()
+    assert [e.value for e in events.Scalars("vista/beta")] == pytest.approx([s.beta for s in summaries])
+    assert set(events.Tags()["images"]) == set(FIGURES)
+
+
+def test_mlflow(task, tmp_path):
+    mlflow = pytest.importorskip("mlflow", reason="needs vista-distill[mlflow]")
+    from vista.integrations.trackers.mlflow import MLflow
+
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    client.create_experiment("digits", artifact_location=str(tmp_path / "artifacts"))
+    tracker = MLflow("digits", name="vista", uri=uri)
+    summaries, _ = train(task, Watch(tracker, task.val_labels))
+    (run,) = client.search_runs([client.get_experiment_by_name("digits").experiment_id])
+    history = client.get_metric_history(run.info.run_id, "vista/anchors")
+    assert {m.step: m.value for m in history} == {s.epoch: len(s.anchors) for s in summaries}
+    assert {a.path for a in client.list_artifacts(run.info.run_id)} == {f"{name}.png" for name in FIGURES}
+    assert run.info.status == "FINISHED"
+
+
+def test_wandb_offline(task, tmp_path, monkeypatch):
+    pytest.importorskip("wandb", reason="needs vista-distill[wandb]")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    from vista.integrations.trackers.wandb import WandB
+
+    tracker = WandB("digits", folder=tmp_path)
+    summaries, _ = train(task, Watch(tracker, task.val_labels))
+    assert tracker._run.summary["vista/anchors"] == len(summaries[-1].anchors)
+    (offline,) = (tmp_path / "wandb").glob("offline-run-*")
+    assert list(offline.glob("*.wandb"))
+    pictures = [path.name for path in offline.rglob("*.png")]
+    assert all(any(name in picture for picture in pictures) for name in FIGURES)
+
+
+def test_trackio(task, tmp_path, monkeypatch):
+    pytest.importorskip("trackio", reason="needs vista-distill[trackio]")
+    import trackio.utils
+
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))
+    from vista.integrations.trackers.trackio import Trackio
+
+    summaries, _ = train(task, Watch(Trackio("digits", name="vista"), task.val_labels))
+    assert summaries
