@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import warnings
 from pathlib import Path
@@ -13,6 +14,8 @@ from torch.utils.data import DistributedSampler
 from trainings import digests
 
 from vista import Vista, exchange
+from vista.training import durable
+from vista.training.checkpoint import Checkpoints
 
 SAMPLES, VALIDATION, CLASSES, EPOCHS = 43, 31, 5, 6  # no number of processes divides the first two
 LABELS, VAL_LABELS = torch.arange(SAMPLES) % CLASSES, torch.arange(VALIDATION) % CLASSES
@@ -73,3 +76,22 @@ def another_tolerance(out: Path) -> None:
         except RuntimeError as error:
             said = str(error)
     (out / f"said-{exchange.rank()}").write_text(said)
+
+
+def full_disk_of_one(out: Path) -> None:
+    """What each process says when the second one cannot write its part, and which checkpoints are left."""
+    checkpoints = Checkpoints(out, exchange.rank())
+    checkpoints.save("epoch-1", {"weights": torch.zeros(2)})
+
+    def fill(what: str, path: Path) -> None:
+        if what == "half" and exchange.rank() == 1:
+            raise OSError(errno.ENOSPC, "full")
+
+    durable.on_write = fill
+    said = ""
+    try:
+        checkpoints.save("epoch-2", {"weights": torch.ones(2)})
+    except OSError as error:
+        said = str(error)
+    state = Checkpoints(out, exchange.rank()).newest_sound_everywhere()
+    (out / f"said-{exchange.rank()}").write_text(json.dumps([said, float(state["weights"].sum())]))

@@ -27,6 +27,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed import distributed_c10d
 
 from vista import methods
 from vista.training import durable, loop, results, run_folder
@@ -344,6 +345,8 @@ def _forbid_pickle() -> None:
 
     for name in ("dump", "dumps", "load", "loads", "Pickler", "Unpickler"):
         setattr(pickle, name, refuse)
+    for name in ("_pickler", "_unpickler"):  # torch.distributed has names of its own for them
+        setattr(distributed_c10d, name, refuse)
 
 
 if __name__ == "__main__":

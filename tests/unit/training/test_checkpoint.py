@@ -150,6 +150,16 @@ def test_what_a_killed_process_left_half_written_is_cleared(tmp_path: Path) -> N
     assert all(name.endswith(".safetensors") for name in blobs(tmp_path))
 
 
+def test_damage_while_a_run_goes_on_does_not_stop_it(tmp_path: Path) -> None:
+    """What a checkpoint needs whose manifest is gone is not known: until it is old itself, nothing is deleted."""
+    checkpoints = Checkpoints(tmp_path)
+    for epoch, left in enumerate([2, 3, 3], 1):
+        checkpoints.save(f"epoch-{epoch}", small_state(epoch, (epoch,)), wait=True)
+        if epoch == 1:
+            (tmp_path / FOLDER / "epoch-1" / MANIFEST).unlink()
+        assert len(blobs(tmp_path)) == left, "the best weights, and one of each epoch that may need it"
+
+
 @pytest.mark.parametrize("failing", [STATE, TENSORS, MANIFEST, "epoch-2", "safetensors"])
 def test_a_full_disk_leaves_the_checkpoint_before_and_no_half_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
@@ -228,7 +238,7 @@ def test_a_damaged_checkpoint_is_refused_by_name_and_the_one_before_is_used(
 
 
 def test_without_a_sound_checkpoint_the_run_starts_anew(data: str, copied: Path, whole: dict[str, str]) -> None:
-    """A damaged blob that both need; it is written anew, although a file of its name is there."""
+    """A damaged blob that both need."""
     stopped(config(data), copied, 3, 1)
     assert Checkpoints(copied).names() == [LAST, NEWEST]
     damage(copied / min(needs(copied, LAST) & needs(copied, NEWEST)), "flipped")
@@ -242,11 +252,12 @@ def test_without_a_sound_checkpoint_the_run_starts_anew(data: str, copied: Path,
     assert ended_as(copied) == whole
 
 
-def test_damage_while_the_run_goes_on_does_not_stop_it(data: str, copied: Path, whole: dict[str, str]) -> None:
-    """The checkpoint before the one it went on from is not needed any more, whatever is left of it."""
-    (copied / FOLDER / OLDER / MANIFEST).unlink()
-    train(config(data), copied)
-    assert ended_as(copied) == whole
+def test_a_damaged_blob_is_written_anew(data: str, copied: Path) -> None:
+    """Although a file of its name is there when the run comes to need it again."""
+    damage(file_of(copied, "blob"), "flipped")
+    with pytest.warns(UserWarning, match="is damaged"):
+        stopped(config(data), copied, 3, 0)
+    assert Checkpoints(copied).load(NEWEST)["epoch"] == 3
 
 
 @pytest.mark.parametrize(

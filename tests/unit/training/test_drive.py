@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -66,10 +67,10 @@ def test_one_that_fails_does_not_stop_the_others(data: str, tmp_path: Path) -> N
 def test_a_finished_run_is_taken_as_it_is(data: str, tmp_path: Path) -> None:
     train(config(data), tmp_path / "run")
     before = ended_as(tmp_path / "run")
-    (tmp_path / "run" / "checkpoints" / "epoch-1").mkdir(parents=True)  # killed between its metrics and its end
+    shutil.copytree(tmp_path / "run", tmp_path / "run" / "checkpoints" / "epoch-1")  # killed after its metrics
     events = train(config(data), tmp_path / "run")
     assert [type(event) for event in events] == [Finished]
-    assert ended_as(tmp_path / "run") == before
+    assert ended_as(tmp_path / "run") == before, "and what it needed to go on is deleted"
 
 
 def test_another_run_in_the_same_place_is_refused(data: str, tmp_path: Path) -> None:
