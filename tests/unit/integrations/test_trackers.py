@@ -1,7 +1,5 @@
 """Every tracker is given the same numbers and figures, and its own reader finds them again."""
 
-import dataclasses
-import sqlite3
 
 import pytest
 import torch
@@ -131,7 +129,6 @@ def test_wandb_offline(task, tmp_path, monkeypatch):
 
 def test_trackio(task, tmp_path, monkeypatch):
     pytest.importorskip("trackio", reason="needs vista-distill[trackio]")
-    import trackio.utils
 
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))
     from vista.integrations.trackers.trackio import Trackio
