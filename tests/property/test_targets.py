@@ -122,7 +122,7 @@ class NeverPrunes:
 
     def end_epoch(self, epoch: int) -> dict[int, float]:
         for logits, index in self.story.batches[epoch - 1]:
-            for row, sample in zip(logits.softmax(1).half(), index.tolist()):
+            for row, sample in zip(logits.log_softmax(1).exp().half(), index.tolist()):
                 self.rows[sample] = row
         self.states.append(self.rows.clone())
         self.covered.append(set(np.flatnonzero(self.story.correct[epoch - 1]).tolist()))
