@@ -1,0 +1,72 @@
+"""A trained network leaves as a plain model."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+from vista import load_model, models
+from vista.cli import main
+from vista.data import source
+from vista.training.config import TrainConfig
+from vista.training.drive import Job, drive
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    job = Job(
+        TrainConfig(data="digits", noise="symmetric:0.4", epochs=2, network="small-cnn", device="cpu"),
+        tmp_path_factory.mktemp("runs") / "run",
+    )
+    drive([job], lambda job, event: None)
+    assert job.error is None
+    return job.out
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    data = source.load("digits")
+    x = torch.from_numpy(data.test_inputs[:33]).permute(0, 3, 1, 2).float() / 255
+    return (x - torch.tensor(data.mean).view(1, -1, 1, 1)) / torch.tensor(data.std).view(1, -1, 1, 1)
+
+
+@pytest.mark.parametrize("which", ["best", "last"])
+def test_safetensors_logits_are_equal_to_the_last_bit(run, pictures, tmp_path, which):
+    path = tmp_path / "model.safetensors"
+    assert main(["export", str(run), "--to", str(path), "--which", which]) == 0
+    with safe_open(path, framework="pt") as file:
+        about = file.metadata()
+    shape = json.loads(about["sample_shape"])
+    network = models.build(
+        about["network"],
+        num_classes=len(json.loads(about["classes"])),
+        in_channels=shape[0],
+        image_size=shape[1],
+        seed=9,
+    )
+    network.load_state_dict(load_file(path))
+    with torch.no_grad():
+        assert torch.equal(network.eval()(pictures), load_model(run, which)(pictures))
+
+
+def test_onnx_logits_are_close_at_any_batch_size(run, pictures, tmp_path):
+    runtime = pytest.importorskip("onnxruntime", reason="needs vista-distill[onnx]")
+    pytest.importorskip("onnxscript", reason="needs vista-distill[onnx]")
+    path = tmp_path / "model.onnx"
+    assert main(["export", str(run), "--to", str(path)]) == 0
+    assert [p.name for p in tmp_path.iterdir()] == ["model.onnx"]  # weights and all
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    assert json.loads(session.get_modelmeta().custom_metadata_map["classes"]) == [str(digit) for digit in range(10)]
+    for count in (1, 33):
+        with torch.no_grad():
+            expected = load_model(run)(pictures[:count]).numpy()
+        (logits,) = session.run(["logits"], {"x": pictures[:count].numpy()})
+        np.testing.assert_allclose(logits, expected, atol=1e-4)
+
+
+def test_another_ending_is_refused(run, capfd):
+    assert main(["export", str(run), "--to", "model.pt"]) == 2
+    assert "must end in .safetensors or .onnx" in capfd.readouterr().err
