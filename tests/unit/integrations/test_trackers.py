@@ -1,6 +1,7 @@
 """Every tracker is given the same numbers and figures, and its own reader finds them again."""
 
 import re
+import time
 
 import pytest
 import torch
@@ -122,8 +123,12 @@ def test_wandb_offline(task, tmp_path, monkeypatch):
     tracker = WandB("digits", folder=tmp_path)
     summaries, _ = train(task, Watch(tracker, task.val_labels))
     (offline,) = (tmp_path / "wandb").glob("offline-run-*")
-    content = next(offline.glob("*.wandb")).read_bytes()
-    written = re.findall(rb"vista/anchors\x82\x01\x01(\d)", content)  # a key, then its value as JSON
-    assert {int(count) for count in written} == {len(s.anchors) for s in summaries}
+    expected, found = {len(s.anchors) for s in summaries}, set()
+    until = time.monotonic() + 20  # another process of theirs writes the file, and may do so after finish()
+    while found != expected and time.monotonic() < until:
+        content = next(offline.glob("*.wandb")).read_bytes()
+        found = {int(n) for n in re.findall(rb"vista/anchors\x82\x01\x01(\d)", content)}  # a key, its value as JSON
+        time.sleep(0.1)
+    assert found == expected
     pictures = [path.name for path in offline.rglob("*.png")]
     assert all(any(name in picture for picture in pictures) for name in FIGURES)
