@@ -53,8 +53,8 @@ class Watch:
         """``val_logits`` ``[m, K]`` are those that ``end_epoch`` got, in the order of ``val_labels``."""
         right = (torch.as_tensor(val_logits).argmax(dim=1).cpu() == self._labels).numpy()
         self._record.append({"epoch": summary.epoch, "anchors": len(summary.anchors)}, {}, {VAL_GIVEN: right})
-        correct = self._record.correct(VAL_GIVEN)
-        self.tracker.log(summary.epoch, epoch_values(summary.beta, summary.anchors, correct))
+        values = epoch_values(summary.beta, summary.anchors, self._record.correct(VAL_GIVEN))
+        self.tracker.log(summary.epoch, values)
 
     def close(self) -> None:
         show_figures(Run("this training", Path(), self._record), self.tracker)
@@ -86,6 +86,14 @@ def epoch_values(beta: float, anchors: Mapping[int, float], correct: NDArray[np.
 
 
 def show_figures(run: Run, tracker: Tracker) -> None:
-    if len(run):
-        for name in FIGURES:
-            tracker.figure(name, drawing.draw(name, [Group(run.name, (run,))]))
+    for name in FIGURES if len(run) else ():
+        tracker.figure(name, drawing.draw(name, [Group(run.name, (run,))]))
+
+
+def pixels(figure: Figure) -> NDArray[np.uint8]:
+    """The figure as a picture ``[height, width, 3]``, for trackers that take no figures."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # figures are an extra
+
+    canvas: Any = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.array(canvas.buffer_rgba(), dtype=np.uint8)[..., :3]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from vista.integrations import comes_with
+from vista.integrations.trackers import pixels
 
 with comes_with("trackio"):
     import trackio
@@ -28,11 +27,7 @@ class Trackio:
         self._run.log(dict(values), step=epoch)
 
     def figure(self, name: str, figure: Figure) -> None:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg  # only here are figures needed as pixels
-
-        canvas: Any = FigureCanvasAgg(figure)
-        canvas.draw()
-        self._run.log({name: trackio.Image(np.asarray(canvas.buffer_rgba())[..., :3])}, step=self._epoch)
+        self._run.log({name: trackio.Image(pixels(figure))}, step=self._epoch)
 
     def close(self) -> None:
         self._run.finish()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from vista.integrations import comes_with
+from vista.integrations.trackers import pixels
 
 with comes_with("wandb"):
     import wandb
@@ -32,7 +33,7 @@ class WandB:
         self._run.log(dict(values), step=epoch)
 
     def figure(self, name: str, figure: Figure) -> None:
-        self._run.log({name: wandb.Image(figure)})
+        self._run.log({name: wandb.Image(pixels(figure))})
 
     def close(self) -> None:
         self._run.finish()
