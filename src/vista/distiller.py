@@ -135,13 +135,15 @@ class Vista:
         """
         rows = self._rows(logits, index)
         recording = targets is None and self._options["record"] == "train" and torch.is_grad_enabled()
+        # A checked card may have sent a bad row to the spare one, whose target is empty.
+        whole = targets is None and not len(self._missing) and not (self._checks and logits.is_cuda)
         if targets is None:
             targets = self._targets.index_select(0, rows)
         elif targets.shape != logits.shape:
             raise ValueError(f"targets have shape {tuple(targets.shape)}, but logits {tuple(logits.shape)}")
         check_weight(sample_weight, len(logits), "sample_weight")
         check_weight(class_weight, self.num_classes, "class_weight")
-        losses, probs = cross_entropy_and_probs(logits, targets, class_weight)
+        losses, probs = cross_entropy_and_probs(logits, targets, class_weight, sum_to_one=whole)
         loss = reduce(losses, reduction, sample_weight, rows_with_target(targets) if len(self._missing) else None)
         if recording:  # last, so that a call that fails has stored nothing
             with torch.no_grad():

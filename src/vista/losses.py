@@ -40,11 +40,14 @@ def soft_cross_entropy(
 
 
 def cross_entropy_and_probs(
-    logits: Tensor, targets: Tensor, class_weight: Tensor | None = None
+    logits: Tensor, targets: Tensor, class_weight: Tensor | None = None, sum_to_one: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Losses ``[B]`` and, detached, the softmax ``[B, K]`` that both the gradient and a record of it need."""
+    """Losses ``[B]`` and, detached, the softmax ``[B, K]`` that both the gradient and a record of it need.
+
+    ``sum_to_one`` promises that every row of ``targets`` is a distribution, which spares the gradient two passes.
+    """
     weighted = targets if class_weight is None else targets * class_weight
-    losses, probs = _SoftCrossEntropy.apply(wide(logits), weighted)
+    losses, probs = _SoftCrossEntropy.apply(wide(logits), weighted, sum_to_one and class_weight is None)
     return losses, probs
 
 
@@ -53,7 +56,8 @@ class _SoftCrossEntropy(torch.autograd.Function):
     loss, the gradient and the record, where composed operations would pass over ``[B, K]`` three times more."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, sum_to_one: bool) -> tuple[Tensor, Tensor]:
+        ctx.sum_to_one = sum_to_one
         log_p = logits.log_softmax(dim=-1)
         probs = log_p.exp()
         ctx.save_for_backward(probs, targets)
@@ -62,10 +66,12 @@ class _SoftCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
         probs, targets = ctx.saved_tensors
+        if ctx.sum_to_one:
+            return (probs - targets).mul_(grad.unsqueeze(-1)), None, None
         gradient = probs * targets.sum(dim=-1, keepdim=True)
-        return gradient.sub_(targets).mul_(grad.unsqueeze(-1)), None
+        return gradient.sub_(targets).mul_(grad.unsqueeze(-1)), None, None
 
 
 def rows_with_target(targets: Tensor) -> Tensor:
