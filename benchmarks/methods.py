@@ -85,25 +85,33 @@ def compare(base: setup.Training, other: setup.Training, steps: int) -> dict[str
     }
 
 
-def measure(methods: list[str], device: str, steps: int) -> dict[str, Any]:
-    """The record: what was measured, where, and the result by method."""
+def measure(methods: list[str], device: str, steps: int, out: Path | None) -> None:
+    """What was measured, where, and the result by method: the record is there from the first method on."""
     if device == "cpu":
         torch.set_num_threads(THREADS)
     with tempfile.TemporaryDirectory() as place, deterministic(False):
         data = Path(place) / "pictures.npz"
         random_pictures(data, SAMPLES[device])
         config = TrainConfig(data=f"npz:{data}", network="resnet18", batch_size=BATCH, device=device, method=BASE)
-        base, result = prepared(config, Path(place) / "base"), {}
+        base = prepared(config, Path(place) / "base")
+        result: dict[str, Any] = {}
+        record = {
+            "what": "methods", "base": BASE, "network": "resnet18", "pixels": PIXELS, "classes": CLASSES,
+            "samples": SAMPLES[device], "batch_size": BATCH, "precision": base.config.precision, "steps": steps,
+            "turns": TURNS, "kind": device, "environment": setup.environment(base.device), "result": result,
+        }  # fmt: skip
         for name in methods:
-            other = prepared(TrainConfig(**{**vars(config), "method": name}), Path(place) / name)
-            result[name] = compare(base, other, min(steps, base.loader.full_steps))
+            try:
+                other = prepared(TrainConfig(**{**vars(config), "method": name}), Path(place) / name)
+                result[name] = compare(base, other, min(steps, base.loader.full_steps))
+                del other
+            except Exception as error:  # the others are measured all the same; the table has no row for this one
+                print(f"{name:22} failed: {error!r}", flush=True)
+                continue
             print(f"{name:22} {result[name]['milliseconds']:10.3f} ms {result[name]['ratio']:8.3f}", flush=True)
-            del other
-    return {
-        "what": "methods", "base": BASE, "network": "resnet18", "pixels": PIXELS, "classes": CLASSES,
-        "samples": SAMPLES[device], "batch_size": BATCH, "precision": base.config.precision, "steps": steps,
-        "turns": TURNS, "kind": device, "environment": setup.environment(base.device), "result": result,
-    }  # fmt: skip
+            if out:
+                out.parent.mkdir(parents=True, exist_ok=True)
+                out.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
 
 
 # ---------------------------------------------------------------- the table
@@ -142,10 +150,7 @@ def main() -> None:
         print(table())
         return
     methods = list(available()) if options.methods == "all" else options.methods.split(",")
-    record = measure(methods, options.device, options.steps or STEPS[options.device])
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
+    measure(methods, options.device, options.steps or STEPS[options.device], options.out)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
 
 cleanlab is given what it recommends, out-of-fold predictions (5 folds, each a training of its own by plain
 cross-entropy), and what costs nothing, the plain run's own predictions of its training samples. Ours are the teachers
-that VISTA runs end with, at no further training. Every run is kept in --runs and used again.
+that VISTA runs end with, at no further training. Every run is kept in --runs and used again. Where a machine trains
+fast but has no cleanlab, `--train-only` stops when the predictions are in --runs; the folder is scored elsewhere.
 
 The form of our score (a margin over the class thresholds) was chosen among seven on the digits with seeds 0, 1 and 2,
 where the truth was looked at. Those seeds are therefore no fair test of it on the digits: use others. cleanlab is
@@ -23,9 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 import tyro
-from cleanlab.filter import find_label_issues
-from cleanlab.rank import get_label_quality_scores
-from sklearn.model_selection import StratifiedKFold
+from safetensors.numpy import load_file, save_file
 
 from vista.analysis import suspects
 from vista.analysis.table import mean_and_error
@@ -33,9 +32,9 @@ from vista.data import source
 from vista.data.loader import Inputs
 from vista.training.config import TrainConfig, preset
 from vista.training.drive import Job, drive
+from vista.training.loop import Event, Finished
 from vista.training.network import load_model, on_device
 from vista.training.run_folder import RunFolder, Which
-from vista.training.setup import environment
 
 OURS = ("vista", "vista-light")
 CLEANLAB = {  # its default first
@@ -43,6 +42,8 @@ CLEANLAB = {  # its default first
     "normalized margin": {"method": "normalized_margin"},
     "adjusted self confidence": {"method": "self_confidence", "adjust_pred_probs": True},
 }
+WEIGHTS: tuple[Which, ...] = ("best", "last")
+PREDICTIONS = "predictions.safetensors"
 MEASURES = ("auroc", "average_precision", "precision_at_wrong", "estimated", "wrong", "extra_epochs")
 
 
@@ -66,13 +67,19 @@ class Arguments:
     """The record; results/suspected_labels_DATA.json if not given."""
     threads: int = 1
     """CPU threads."""
+    train_only: bool = False
+    """Stop when every prediction is there."""
 
 
 def main(args: Arguments) -> None:
     torch.set_num_threads(args.threads)
+    for noise in args.noise:
+        for seed in args.seeds:
+            train_all(args, noise, seed)
+    if args.train_only:
+        return
     results = [compare(args, noise, seed) for noise in args.noise for seed in args.seeds]
     rows = summarised(results)
-    device = torch.device(TrainConfig(data=args.data).resolved().device)
     config = {
         k: v for k, v in base_config(args, args.noise[0], args.seeds[0]).to_json().items() if k not in ("root", "seed")
     }
@@ -80,7 +87,7 @@ def main(args: Arguments) -> None:
         "config": {**config, "method": ["ce", *OURS], "noise": list(args.noise), "folds": args.folds},
         "seeds": list(args.seeds),
         "score_chosen_on": {"data": "digits", "seeds": [0, 1, 2], "candidates": 7},
-        "environment": {**environment(device), "cleanlab": version("cleanlab")},
+        "environment": {**trained_on(args), "cleanlab": version("cleanlab")},
         "rows": rows,
         "per_seed": results,
     }
@@ -98,12 +105,37 @@ def base_config(args: Arguments, noise: str, seed: int) -> TrainConfig:
     return TrainConfig(data=args.data, root=args.root, noise=noise, method="ce", seed=seed, **values)
 
 
+def place_of(args: Arguments, noise: str, seed: int) -> Path:
+    return Path(args.runs) / f"{args.data}-{noise.replace(':', '-')}-seed{seed}"
+
+
+def trained_on(args: Arguments) -> dict[str, Any]:
+    """The machine of the runs, which may not be this one."""
+    return RunFolder(place_of(args, args.noise[0], args.seeds[0]) / "ce").environment()
+
+
+def train_all(args: Arguments, noise: str, seed: int) -> None:
+    """The runs of one noise and seed, side by side where they can be, and what they predict."""
+    base, place = base_config(args, noise, seed), place_of(args, noise, seed)
+    predictions = place / PREDICTIONS
+    if predictions.exists():
+        return
+    run([Job(replace(base, method=method), place / method) for method in ("ce", *OURS)])
+    plain = RunFolder(place / "ce")
+    positions = plain.split().train
+    data = source.load(args.data, args.root)
+    inputs, given = np.asarray(data.train_inputs[positions]), plain.labels().given[positions]
+    found = {f"own.{which}": predicted(plain, which, data, inputs) for which in WEIGHTS}
+    found |= out_of_fold_predictions(args, base, place, inputs, given)
+    save_file(found, predictions)
+
+
 def compare(args: Arguments, noise: str, seed: int) -> dict[str, Any]:
     """All ways of ranking the training labels of one noise and seed."""
-    base = base_config(args, noise, seed)
-    place = Path(args.runs) / f"{args.data}-{noise.replace(':', '-')}-seed{seed}"
-    jobs = [Job(replace(base, method=method), place / method) for method in ("ce", *OURS)]
-    run(jobs)
+    from cleanlab.filter import find_label_issues
+    from cleanlab.rank import get_label_quality_scores
+
+    base, place = base_config(args, noise, seed), place_of(args, noise, seed)
     plain = RunFolder(place / "ce")
     labels, split = plain.labels(), plain.split()
     given, wrong = labels.given[split.train], (labels.given != labels.true)[split.train]
@@ -112,28 +144,26 @@ def compare(args: Arguments, noise: str, seed: int) -> dict[str, Any]:
         ranked = suspects.of_run(RunFolder(place / method))
         order = np.argsort(ranked.ids)
         found[f"{method}: final teacher"] = measured(ranked.score[order], wrong, ranked.estimated, 0)
-    own = predictions_of(plain, args, split.train)
-    out_of_fold = out_of_fold_predictions(args, base, place, split.train, given)
-    for which in ("best", "last"):
-        for name, probs, extra in (("own", own, 0), ("out-of-fold", out_of_fold, args.folds * base.epochs)):
-            issues = int(find_label_issues(given, probs[which], n_jobs=1).sum())
+    predictions = load_file(place / PREDICTIONS)
+    for which in WEIGHTS:
+        for name, extra in (("own", 0), ("out-of-fold", args.folds * base.epochs)):
+            probs = predictions[f"{name}.{which}"].astype(np.float64)
+            issues = int(find_label_issues(given, probs, n_jobs=1).sum())
             for title, options in CLEANLAB.items():
-                quality = get_label_quality_scores(given, probs[which], **options)
+                quality = get_label_quality_scores(given, probs, **options)
                 found[f"cleanlab: {name}, {which}, {title}"] = measured(1 - quality, wrong, issues, extra)
     return {"noise": noise, "seed": seed, "found": found}
 
 
 def run(jobs: list[Job]) -> None:
-    drive(jobs, lambda job, event: None)
+    def show(job: Job, event: Event) -> None:
+        if isinstance(event, Finished):
+            print(f"{job.out}: {event.metrics['best']['test']['top1']:.4f} at the best epoch", flush=True)
+
+    drive(jobs, show)
     for job in jobs:
         if job.error is not None:
             raise job.error
-
-
-def predictions_of(folder: RunFolder, args: Arguments, positions: np.ndarray) -> dict[Which, np.ndarray]:
-    """Softmax of the run's network on training samples, by its best and its last weights."""
-    data = source.load(args.data, args.root)
-    return {which: predicted(folder, which, data, data.train_inputs[positions]) for which in ("best", "last")}
 
 
 def predicted(folder: RunFolder, which: Which, data: source.Source, inputs: np.ndarray) -> np.ndarray:
@@ -145,29 +175,40 @@ def predicted(folder: RunFolder, which: Which, data: source.Source, inputs: np.n
             network(placed.clean(index)).softmax(1).cpu()
             for index in torch.arange(len(inputs), device=device).split(1000)
         ]
-    return torch.cat(parts).double().numpy()
+    return torch.cat(parts).numpy()
 
 
 def out_of_fold_predictions(
-    args: Arguments, base: TrainConfig, place: Path, positions: np.ndarray, given: np.ndarray
-) -> dict[Which, np.ndarray]:
+    args: Arguments, base: TrainConfig, place: Path, inputs: np.ndarray, given: np.ndarray
+) -> dict[str, np.ndarray]:
     """Each sample predicted by a network that did not train on it."""
     data = source.load(args.data, args.root)
-    inputs = np.asarray(data.train_inputs[positions])
-    folds = StratifiedKFold(args.folds, shuffle=True, random_state=base.seed)
-    probs = {which: np.zeros((len(given), data.num_classes)) for which in ("best", "last")}
+    fold_of = stratified_folds(given, args.folds, base.seed)
     share = base.validation if base.validation < 1 else base.validation / len(data.train_labels)
-    for number, (inside, outside) in enumerate(folds.split(inputs, given)):
+    jobs = []
+    for number in range(args.folds):
+        inside, outside = fold_of != number, fold_of == number
         file = place / f"fold{number}.npz"
         np.savez(file, x_train=inputs[inside], y_train=given[inside], x_test=inputs[outside], y_test=given[outside])
         config = replace(base, data=f"npz:{file}", noise="none", validation=share, flip=data.flip, padding=data.padding)
-        folder = RunFolder(place / f"fold{number}")
-        run([Job(config, folder.path)])
-        fold = source.load(f"npz:{file}")
-        for which in ("best", "last"):
-            probs[which][outside] = predicted(folder, which, fold, inputs[outside])
-        file.unlink()
+        jobs.append(Job(config, place / f"fold{number}"))
+    run(jobs)
+    probs = {f"out-of-fold.{w}": np.zeros((len(given), data.num_classes), np.float32) for w in WEIGHTS}
+    for number, job in enumerate(jobs):
+        fold, outside = source.load(job.config.data), fold_of == number
+        for which in WEIGHTS:
+            probs[f"out-of-fold.{which}"][outside] = predicted(RunFolder(job.out), which, fold, inputs[outside])
+        Path(job.config.data.removeprefix("npz:")).unlink()
     return probs
+
+
+def stratified_folds(labels: np.ndarray, folds: int, seed: int) -> np.ndarray:
+    """The fold of each sample, each with its share of every class."""
+    rng, fold_of = np.random.default_rng(seed), np.empty(len(labels), np.int64)
+    for label in np.unique(labels):
+        members = rng.permutation(np.flatnonzero(labels == label))
+        fold_of[members] = (np.arange(len(members)) + rng.integers(folds)) % folds
+    return fold_of
 
 
 def measured(score: np.ndarray, wrong: np.ndarray, estimated: int, extra_epochs: int) -> dict[str, float]:
