@@ -25,7 +25,6 @@ help:  ## Say what there is.
 	@touch $@
 
 # Its network is too small to share between threads.
-demo: export OMP_NUM_THREADS := 1
 demo: .venv/core  ## VISTA beside plain cross-entropy on real digits, 40 % of the labels wrong (about two minutes).
 	$(BIN)/vista compare --data digits --noise symmetric:0.4 --methods ce,vista,vista-light --seeds 3 --out runs/demo --fresh
 	$(BIN)/vista report runs/demo -o runs/demo/report.html

@@ -93,6 +93,16 @@ def breaks_in_batch_4(num_classes: int, in_channels: int, image_size: int) -> nn
     return Breaks(plain(num_classes, in_channels, image_size), 3)
 
 
+def kills_its_process(num_classes: int, in_channels: int, image_size: int) -> nn.Module:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("killed processes do not come here")
+
+
+def warns(num_classes: int, in_channels: int, image_size: int) -> nn.Module:
+    warnings.warn("a word from the network", UserWarning, stacklevel=1)
+    return plain(num_classes, in_channels, image_size)
+
+
 # ---------------------------------------------------------------- what must be the same
 
 

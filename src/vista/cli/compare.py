@@ -49,7 +49,7 @@ class CompareFlags(Output):
     out: Annotated[str | None, tyro.conf.arg(metavar="DIR")] = None
     """Folder of the runs; runs/compare-DATA-NOISE if not given."""
     at_once: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Runs side by side; 5 on CUDA and 1 on the CPU if not given."""
+    """Runs side by side. If not given: 5 on CUDA; on the CPU one per core where batches are small, otherwise 1."""
 
 
 @dataclass(frozen=True)

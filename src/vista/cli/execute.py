@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -16,8 +17,9 @@ from vista.cli.scalars import Scalars
 from vista.training import distributed, run_folder
 from vista.training.comparison import seconds
 from vista.training.config import TrainConfig
-from vista.training.drive import Job, drive
+from vista.training.drive import Job, drive, on_card
 from vista.training.loop import Event, Interrupted
+from vista.training.processes import at_once_on_cpu, drive_in_processes
 from vista.training.run_folder import RunFolder
 
 REPORTED = {"top1": "accuracy %", "top5": "top-5 %", "nll": "NLL", "ece": "ECE %", "aurc": "AURC %"}
@@ -42,9 +44,21 @@ def execute(jobs: list[Job], output: Output, at_once: int | None = None) -> None
             shown(job, event)
 
         try:
-            drive(jobs, show, 1 if exchange.active() else at_once)
+            _drive(jobs, show, at_once)
         except Interrupted as error:  # maybe in a run that another one needed first: it is told by its own name
             raise Interrupted(jobs[0].out, error.signal) from error
+
+
+def _drive(jobs: list[Job], show: Callable[[Job, Event], None], at_once: int | None) -> None:
+    """On a card in one process, on the CPU in as many as there are runs side by side."""
+    if exchange.active():
+        drive(jobs, show, 1)
+    elif on_card(jobs):
+        drive(jobs, show, at_once)
+    elif (beside := min(len(jobs), at_once or at_once_on_cpu(jobs))) > 1:
+        drive_in_processes(jobs, show, beside)
+    else:
+        drive(jobs, show, 1)
 
 
 def _delete_old(jobs: list[Job]) -> None:

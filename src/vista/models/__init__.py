@@ -17,7 +17,7 @@ from torch import nn
 from vista.models.dropout import set_generator
 from vista.models.staged import Staged
 
-__all__ = ["Staged", "build", "names", "set_generator"]
+__all__ = ["Staged", "build", "names", "seeded", "set_generator"]
 
 Factory = Callable[..., object]
 
@@ -49,7 +49,7 @@ def build(name: str, *, num_classes: int, in_channels: int = 3, image_size: int 
         if value < 1:
             raise ValueError(f"{argument} is {value}, but it must be at least 1")
     factory = _foreign(name) if ":" in name else _known(name)
-    with _seeded(seed):
+    with seeded(seed):
         network = factory(**(_taken(factory, sizes) if ":" in name else sizes))
     if not isinstance(network, nn.Module):
         raise TypeError(f"network {name!r} returned {type(network).__name__}, but an nn.Module is needed")
@@ -99,7 +99,7 @@ def _taken(factory: Factory, sizes: dict[str, int]) -> dict[str, int]:
 
 
 @contextmanager
-def _seeded(seed: int) -> Iterator[None]:
+def seeded(seed: int) -> Iterator[None]:
     """Whatever is drawn inside comes from the seed, in float32 on the CPU; outside nothing changes."""
     dtype = torch.get_default_dtype()
     # No device is forked and only the CPU's generator is seeded: torch.manual_seed would reach CUDA's too.

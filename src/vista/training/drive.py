@@ -1,7 +1,11 @@
-"""Drive one or several trainings in one process, side by side on one card, each a stream of its own."""
+"""Drive one or several trainings in one process, side by side on one card, each a stream of its own.
+
+On the CPU runs go side by side in processes: see ``processes.py``.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
@@ -15,10 +19,14 @@ from typing import Any
 
 import torch
 
+from vista.data import source
+from vista.training import run_folder
 from vista.training.config import TrainConfig
 from vista.training.loop import Event, Finished, Interrupted, Stop, Waiting, train
+from vista.training.run_folder import RunFolder
 
 AT_ONCE_ON_A_CARD = 5
+SMALL_BATCH = 2**14  # numbers in a batch of inputs
 
 
 @dataclass
@@ -36,11 +44,11 @@ def drive(jobs: list[Job], show: Callable[[Job, Event], None], at_once: int | No
 
     A signal stops them all, each with a checkpoint in place, and is raised as :class:`Interrupted`.
     """
-    on_card = any(job.config.resolved().device.startswith("cuda") for job in jobs)
-    limit = at_once or (AT_ONCE_ON_A_CARD if on_card else 1)
+    limit = at_once or (AT_ONCE_ON_A_CARD if on_card(jobs) else 1)
     waiting, running = deque(jobs), deque[tuple[Job, Iterator[Event]]]()
     interrupted: Interrupted | None = None
-    with stop_on_signals() as stop, deterministic(any(job.config.deterministic for job in jobs)):
+    exact = any(job.config.deterministic for job in jobs)
+    with stop_on_signals() as stop, deterministic(exact), threads(suited_threads(jobs[0])):
         while running or (waiting and not stop.signal):
             while waiting and len(running) < limit and not stop.signal:
                 job = waiting.popleft()
@@ -74,6 +82,39 @@ def _next_event(events: Iterator[Event], alone: bool) -> Event:
         event.event.synchronize()
         event = next(events)
     return event
+
+
+def on_card(jobs: list[Job]) -> bool:
+    return any(job.config.resolved().device.startswith("cuda") for job in jobs)
+
+
+def suited_threads(job: Job) -> int | None:
+    """CPU threads for the run: what it began with, so that it ends with the same bytes; ``None`` if all are welcome."""
+    began = job.out / run_folder.ENVIRONMENT
+    if began.exists():
+        threads = RunFolder(job.out).environment().get("threads")
+        return threads if isinstance(threads, int) else None
+    return 1 if is_small(job.config) else None
+
+
+def is_small(config: TrainConfig) -> bool:
+    """Whether sharing a batch out among threads costs more than it saves: two took thrice as long on the digits."""
+    try:
+        inputs = source.load(config.data, config.root).train_inputs
+    except (OSError, ValueError):  # the run itself says what is wrong
+        return False
+    return config.batch_size * math.prod(inputs.shape[1:]) < SMALL_BATCH
+
+
+@contextmanager
+def threads(count: int | None) -> Iterator[None]:
+    """So many threads for an operation on the CPU; ``None`` leaves what is."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextmanager

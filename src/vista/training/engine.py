@@ -195,12 +195,15 @@ class NotFinite(FloatingPointError):
 
     def __init__(self, step: int, epoch: int | None = None, samples: Sequence[int] = ()) -> None:
         """``step`` counts from 0; ``samples`` are positions in the original data."""
-        self.step = step
+        self.step, self.epoch, self.samples = step, epoch, list(samples)
         shown = ", ".join(map(str, samples[:8])) + (f" and {len(samples) - 8} more" if len(samples) > 8 else "")
         super().__init__(
             f"the loss is not finite in epoch {epoch}, step {step + 1}, on the training samples {shown}: "
             "a smaller --lr may help; the last good checkpoint stays"
         )
+
+    def __reduce__(self) -> tuple[type[NotFinite], tuple[int, int | None, list[int]]]:
+        return NotFinite, (self.step, self.epoch, self.samples)
 
 
 def make_optimizer(

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 import vista
-from vista import exchange, noise, split
+from vista import exchange, models, noise, split
 from vista.data import source
 from vista.data.augment import Augmentation, CutMix
 from vista.data.loader import Inputs, Loader
@@ -184,8 +184,7 @@ def prepare(config: TrainConfig, folder: RunFolder, earlier: dict[str, nn.Module
         raise ValueError(f"method {chosen.name!r} does not compose with CutMix: use --cutmix 0")
     if config.cutmix and not samples.train.is_image:
         raise ValueError(f"cutmix is {config.cutmix}, but {config.data} has no pictures: use --cutmix 0")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed + 1)
+    with models.seeded(config.seed + 1):
         method = chosen.method(task, network, chosen.config)
     network, method = on_device(network, device), method.to(device)
     if config.precision == "fp64":

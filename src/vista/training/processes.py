@@ -1,0 +1,169 @@
+"""Drive several trainings side by side on the CPU, in processes: one process has one interpreter.
+
+Each worker takes one run after the other and tells what happened through a pipe. A worker whose pipe is gone, because
+the parent was killed, stops at its next word; one that dies takes only its own run with it.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import warnings
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+
+import torch
+
+from vista.training.drive import Job, drive, is_small, on_card, stop_on_signals, suited_threads, threads
+from vista.training.loop import Event, Finished, Interrupted
+
+SECONDS_BETWEEN_LOOKS = 0.2  # for a signal that the workers have not heard of
+
+
+@dataclass
+class Worker:
+    """A process, our end of its pipe, and the run it is at."""
+
+    process: SpawnProcess
+    pipe: Connection
+    job: Job | None = None
+
+
+@dataclass(frozen=True)
+class Warned:
+    """A warning, to be given again where people see it."""
+
+    text: str
+    category: type[Warning]
+    file: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Over:
+    """The last word of a run: why it failed, if it did."""
+
+    error: Exception | None
+
+
+def at_once_on_cpu(jobs: list[Job]) -> int:
+    """How many runs go side by side unless somebody says otherwise: one per core if each suits one core."""
+    if on_card(jobs) or not all(is_small(config) for config in {_data(job): job.config for job in jobs}.values()):
+        return 1
+    return min(len(jobs), cores())
+
+
+def _data(job: Job) -> tuple[str, str | None, int]:
+    return job.config.data, job.config.root, job.config.batch_size
+
+
+def cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def drive_in_processes(jobs: list[Job], show: Callable[[Job, Event], None], at_once: int) -> None:
+    """As :func:`vista.training.drive.drive`, in ``at_once`` processes."""
+    share = max(1, torch.get_num_threads() // at_once)
+    waiting, workers = deque(jobs), list[Worker]()
+    forwarded = False
+    with stop_on_signals() as stop:
+        try:
+            while any(worker.job for worker in workers) or (waiting and not stop.signal):
+                while waiting and not stop.signal and (worker := _free(workers, at_once, share)):
+                    worker.job = waiting.popleft()
+                    worker.pipe.send(worker.job)
+                if stop.signal and not forwarded:
+                    _forward(workers)
+                    forwarded = True
+                ready = wait([worker.pipe for worker in workers], SECONDS_BETWEEN_LOOKS)
+                for worker in [worker for worker in workers if worker.pipe in ready]:
+                    if not _hear(worker, show):
+                        workers.remove(worker)
+        finally:
+            for worker in workers:
+                worker.pipe.close()  # no more work: it ends
+            for worker in workers:
+                worker.process.join()
+    if stop.signal and any(job.metrics is None and job.error is None for job in jobs):
+        raise Interrupted(jobs[0].out, stop.signal)
+
+
+def _free(workers: list[Worker], at_once: int, share: int) -> Worker | None:
+    """A worker without a run, a new one if need be; ``None`` if all are busy."""
+    for worker in workers:
+        if worker.job is None:
+            return worker
+    if len(workers) == at_once:
+        return None
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=_work, args=(theirs, share), daemon=True)
+    process.start()
+    theirs.close()
+    workers.append(Worker(process, ours))
+    return workers[-1]
+
+
+def _forward(workers: list[Worker]) -> None:
+    """Ctrl-C reaches every process of a terminal, other signals reach only us; a second SIGTERM does no harm."""
+    for worker in workers:
+        with suppress(ProcessLookupError):
+            os.kill(worker.process.pid or 0, signal.SIGTERM)
+
+
+def _hear(worker: Worker, show: Callable[[Job, Event], None]) -> bool:
+    """Take a word from the worker; whether it still lives."""
+    job = worker.job
+    try:
+        said = worker.pipe.recv()
+    except (EOFError, ConnectionResetError):
+        worker.process.join()
+        code = worker.process.exitcode or 0
+        if job is not None:
+            how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+            job.error = RuntimeError(f"its process {how}: the same command goes on from the last checkpoint")
+        return False
+    assert job is not None
+    if isinstance(said, Warned):
+        warnings.warn_explicit(said.text, said.category, said.file, said.line)
+        return True
+    if isinstance(said, Over):
+        job.error, worker.job = said.error, None
+        return True
+    if isinstance(said, Finished) and said.role is None:
+        job.metrics = said.metrics
+    show(job, said)
+    return True
+
+
+# ---------------------------------------------------------------- in the worker
+
+
+def _work(pipe: Connection, share: int) -> None:
+    """One run after the other, until the parent has no more, or is gone."""
+
+    def warn(text: Warning | str, category: type[Warning], file: str, line: int, *_: object) -> None:
+        pipe.send(Warned(str(text), category, file, line))
+
+    warnings.showwarning = warn  # type: ignore[assignment]
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
+        while True:
+            job: Job = pipe.recv()
+            with suppress(Interrupted), threads(suited_threads(job) or share):
+                drive([job], lambda _job, event: pipe.send(event))
+            pipe.send(Over(job.error and _portable(job.error)))
+
+
+def _portable(error: Exception) -> Exception:
+    """The error, if it survives the pipe; else its kind and its words."""
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301, made here a moment ago
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error

@@ -1,0 +1,136 @@
+"""Runs side by side on the CPU: each as if it were alone, and none the others' ruin, even if its process dies."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from trainings import NOT_OF_THE_SEED, config
+
+from vista.training.drive import Job, drive, is_small, suited_threads, threads
+from vista.training.engine import NotFinite
+from vista.training.loop import EpochEnded, Event, Interrupted, Started, Stepped
+from vista.training.processes import at_once_on_cpu, drive_in_processes
+from vista.training.run_folder import RunFolder
+
+METHODS = "ce", "vista", "elr"
+
+
+def show_nothing(job: Job, event: Event) -> None:
+    """Nobody looks."""
+
+
+def files(out: Path) -> dict[str, str]:
+    """A hash of every file that the seed decides."""
+    paths = [path for path in sorted(out.rglob("*")) if path.is_file() and path.name not in NOT_OF_THE_SEED]
+    return {str(path.relative_to(out)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+
+
+@pytest.fixture(scope="module")
+def alone(data: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
+    root = tmp_path_factory.mktemp("alone")
+    drive([Job(config(data, method), root / method) for method in METHODS], show_nothing)
+    return {method: files(root / method) for method in METHODS}
+
+
+def test_side_by_side_equals_alone_and_a_failure_is_its_own(
+    data: str, tmp_path: Path, alone: dict[str, dict[str, str]]
+) -> None:
+    jobs = [Job(config(data, method), tmp_path / method) for method in METHODS]
+    jobs[1:1] = [
+        Job(config(data, network="trainings:kills_its_process"), tmp_path / "killed"),
+        Job(config(data, network="trainings:breaks_in_batch_4"), tmp_path / "breaks"),
+        Job(config("npz:nowhere.npz"), tmp_path / "no data"),
+        Job(config(data, network="trainings:warns"), tmp_path / "warns"),
+    ]
+    events: list[tuple[str, Event]] = []
+    with pytest.warns(UserWarning, match="a word from the network"):
+        drive_in_processes(jobs, lambda job, event: events.append((job.out.name, event)), at_once=2)
+    found = {job.out.name: job for job in jobs}
+    for method in METHODS:
+        assert found[method].error is None
+        assert found[method].metrics is not None
+        assert files(tmp_path / method) == alone[method]
+        assert len([name for name, event in events if name == method and isinstance(event, EpochEnded)]) == 3
+    assert "killed by signal 9" in str(found["killed"].error)
+    assert isinstance(found["breaks"].error, NotFinite)
+    assert "in epoch 2, step 2" in str(found["breaks"].error)
+    assert isinstance(found["no data"].error, FileNotFoundError)
+    assert found["warns"].metrics is not None
+
+
+def test_a_signal_stops_all_with_a_checkpoint_each(data: str, tmp_path: Path, alone: dict[str, dict[str, str]]) -> None:
+    jobs = [Job(config(data, method), tmp_path / method) for method in METHODS]
+    sent = False
+
+    def send(job: Job, event: Event) -> None:
+        nonlocal sent
+        if isinstance(event, Stepped) and not sent:
+            os.kill(os.getpid(), signal.SIGTERM)
+            sent = True
+
+    with pytest.raises(Interrupted) as raised:
+        drive_in_processes(jobs, send, at_once=2)
+    assert raised.value.signal == signal.SIGTERM
+    assert not (tmp_path / "elr").exists(), "nothing begins after a signal"
+    events: list[Event] = []
+    drive_in_processes(jobs, lambda job, event: events.append(event), at_once=3)
+    assert all(job.error is None for job in jobs)
+    assert len([event for event in events if isinstance(event, Started)]) <= 3
+    assert {method: files(tmp_path / method) for method in METHODS} == alone
+
+
+def test_workers_end_with_their_parent(data: str, tmp_path: Path) -> None:
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from pathlib import Path\n"
+        "from trainings import config\n"
+        "from vista.training.drive import Job\n"
+        "from vista.training.processes import drive_in_processes\n"
+        "if __name__ == '__main__':\n"
+        "    jobs = [Job(config(sys.argv[2], epochs=10_000), Path(sys.argv[3]) / str(k)) for k in range(2)]\n"
+        "    drive_in_processes(jobs, lambda job, event: print('here', flush=True), 2)\n"
+    )
+    script = tmp_path / "program.py"
+    script.write_text(program)
+    arguments = [str(Path(__file__).parents[2] / "faults"), data, str(tmp_path)]
+    with subprocess.Popen([sys.executable, script, *arguments], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"here\n"
+        parent.kill()
+    until = time.monotonic() + 60
+    for name in ("0", "1"):
+        while (tmp_path / name / "config.json").exists():  # else it had not begun
+            try:
+                with RunFolder(tmp_path / name).locked():
+                    break
+            except (OSError, RuntimeError):
+                assert time.monotonic() < until, "a worker goes on without its parent"
+                time.sleep(0.1)
+
+
+def test_small_batches_get_one_thread_and_a_core_for_each_run(data: str, tmp_path: Path) -> None:
+    small, large = Job(config(data), tmp_path / "a"), Job(config(data, batch_size=2000), tmp_path / "b")
+    assert [is_small(small.config), is_small(large.config)] == [True, False]
+    assert [suited_threads(small), suited_threads(large)] == [1, None]
+    assert at_once_on_cpu([small]) == 1
+    assert at_once_on_cpu([small, large]) == 1
+    assert at_once_on_cpu([small, small]) == min(2, len(os.sched_getaffinity(0)))
+
+
+def test_a_run_goes_on_with_the_threads_it_began_with(data: str, tmp_path: Path) -> None:
+    job = Job(config(data, batch_size=2000), tmp_path / "run")
+    with threads(2):
+        drive([job], show_nothing)
+    assert RunFolder(job.out).environment()["threads"] == 2
+    assert suited_threads(job) == 2
+    with threads(suited_threads(job)):
+        assert torch.get_num_threads() == 2
+    assert torch.get_num_threads() == 1
