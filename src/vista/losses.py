@@ -59,10 +59,11 @@ class _SoftCrossEntropy(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor, targets: Tensor, sum_to_one: bool) -> tuple[Tensor, Tensor]:
         ctx.sum_to_one = sum_to_one
         log_p = logits.log_softmax(dim=-1)
-        probs = log_p.exp()
+        losses = (log_p * targets).sum(dim=-1).neg_()
+        probs = log_p.exp_()
         ctx.save_for_backward(probs, targets)
         ctx.mark_non_differentiable(probs)
-        return -(log_p * targets).sum(dim=-1), probs
+        return losses, probs
 
     @staticmethod
     @once_differentiable
