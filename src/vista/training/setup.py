@@ -212,6 +212,8 @@ def prepare(config: TrainConfig, folder: RunFolder, earlier: dict[str, nn.Module
     sizes = {VAL_GIVEN: len(samples.val), VAL_TRUE: len(samples.val), TEST: len(samples.test)}
     check_disk(folder.path, network, method)
     network.train()
+    if engine.stream is not None:  # all of the above was enqueued where the run will not work: it must be there first
+        engine.stream.wait_stream(torch.cuda.current_stream(device))
     return Training(config, folder, samples, network, method, optimizer, loader, engine, device, Record(sizes))
 
 

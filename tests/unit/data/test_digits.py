@@ -1,9 +1,11 @@
 import hashlib
+from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
-from vista.data import load
+from vista.data import digits, load
 from vista.data.source import channel_statistics
 
 
@@ -30,3 +32,14 @@ def test_the_normalisation_is_that_of_the_training_part():
 def test_the_test_set_never_changes():
     digest = hashlib.sha256(load("digits").test_inputs.tobytes()).hexdigest()
     assert digest == "5669c84490ba34e7b90992b6c7360a271c7eea846eb907389fc01bc6429c4e82"
+
+
+def test_digits_are_those_of_scikit_learn_with_or_without_its_file(monkeypatch):
+    shipped = load_digits()
+    for there in (True, False):
+        if not there:
+            monkeypatch.setattr(Path, "exists", lambda path: False)
+        pixels, labels = digits._shipped()
+        assert np.array_equal(pixels, shipped.data)
+        assert np.array_equal(labels, shipped.target)
+        assert labels.dtype == np.int64

@@ -79,6 +79,15 @@ def test_compiled_steps_agree_with_eager_ones(config: TrainConfig, tmp_path: Pat
     assert furthest(compiled, eager) < 0.05  # rounding of other kernels, over 16 steps
 
 
+@pytest.mark.parametrize("capture", [True, False])
+def test_a_busy_card_changes_nothing(config: TrainConfig, capture: bool, tmp_path: Path) -> None:
+    """A run works on a stream of its own: what prepares it may come late, and must be waited for."""
+    chosen = replace(config, method="vista", epochs=2, capture=capture)
+    alone = run(chosen, tmp_path / "alone")
+    torch.cuda._sleep(3_000_000_000)  # more than a second of the default stream
+    assert furthest(run(chosen, tmp_path / "busy"), alone) == 0.0
+
+
 def test_bf16_learns(config: TrainConfig, tmp_path: Path) -> None:
     fast = replace(config, noise="none", precision="bf16", deterministic=False, compile=True, epochs=30)
     job = Job(fast, tmp_path / "run")
