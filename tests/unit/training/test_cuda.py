@@ -79,21 +79,14 @@ def test_compiled_steps_agree_with_eager_ones(config: TrainConfig, tmp_path: Pat
     assert furthest(compiled, eager) < 0.05  # rounding of other kernels, over 16 steps
 
 
-@pytest.mark.parametrize("capture", [True, False])
-def test_a_busy_card_changes_nothing(config: TrainConfig, capture: bool, tmp_path: Path) -> None:
-    """A run works on a stream of its own: what prepares it may come late, and must be waited for."""
-    chosen = replace(config, method="vista", epochs=2, capture=capture)
-    alone = run(chosen, tmp_path / "alone")
-    torch.cuda._sleep(3_000_000_000)  # more than a second of the default stream
-    assert furthest(run(chosen, tmp_path / "busy"), alone) == 0.0
-
-
-def test_bf16_learns(config: TrainConfig, tmp_path: Path) -> None:
-    fast = replace(config, noise="none", precision="bf16", deterministic=False, compile=True, epochs=30)
-    job = Job(fast, tmp_path / "run")
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_compiled_training_learns(config: TrainConfig, precision: str, tmp_path: Path) -> None:
+    """Pictures stay where they are: a class of this data is a pattern of pixels."""
+    plain = replace(config, noise="none", padding=0, flip=False, epochs=10, precision=precision)
+    job = Job(replace(plain, deterministic=False, compile=True), tmp_path / "run")
     drive([job], lambda _job, _event: None)
     assert job.metrics is not None
-    assert job.metrics["last"]["test"]["top1"] > 0.5
+    assert job.metrics["last"]["test"]["top1"] > 0.8
 
 
 def test_side_by_side_equals_alone(config: TrainConfig, tmp_path: Path) -> None:
