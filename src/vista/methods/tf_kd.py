@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vista.checks import unit_interval
-from vista.losses import distillation_kl, wide
+from vista.losses import distillation_kl, rows_with_target
 from vista.methods.base import Batch, EarlierRun, Method, Task
 
 NEUTRAL: dict[str, Any] = {"alpha": 0.0}
@@ -22,27 +23,29 @@ DEFAULTS = {
 }
 
 
+def teacher_levels(classes: int, temperature: float) -> tuple[float, float]:
+    r""":math:`\sigma(u / T)` at the label, where :math:`u` = 0.99, and elsewhere, where it is :math:`0.01 / (K - 1)`.
+
+    The temperature softens the probabilities :math:`u` themselves, as the source does.
+    """
+    label = math.exp(CONFIDENCE / temperature)
+    other = math.exp((1.0 - CONFIDENCE) / (classes - 1) / temperature)
+    total = label + (classes - 1) * other
+    return label / total, other / total
+
+
 def virtual_teacher(hard: Tensor, temperature: float) -> Tensor:
-    r""":math:`\sigma(u / T)` ``[B, K]`` of :math:`u` = 0.99 at the label, :math:`0.01 / (K - 1)` elsewhere.
+    """Teachers ``[B, K]`` of the rows ``hard``, of which it is a linear function: mixed labels give mixed teachers.
 
-    The temperature softens the probabilities :math:`u` themselves, as the source does; a row without label is uniform.
+    A row of zeros (no label) stays one.
     """
-    others = hard.sum(dim=1, keepdim=True) - hard
-    u = hard * CONFIDENCE + others * ((1.0 - CONFIDENCE) / (hard.shape[1] - 1))
-    return (u / temperature).softmax(dim=1)
+    label, other = teacher_levels(hard.shape[1], temperature)
+    return hard * (label - other) + hard.sum(dim=1, keepdim=True) * other
 
 
-def reg_term(logits: Tensor, teacher: Tensor, labelled: Tensor | None = None) -> Tensor:
-    r"""Mean :math:`\mathrm{KL}(\text{teacher} \,\|\, \sigma(z))` over the rows ``labelled`` (all unless given).
-
-    Logits and teacher probabilities are ``[B, K]``, ``labelled`` is bool ``[B]``; the student has no temperature.
-    """
-    teacher_logits = teacher.log()
-    if labelled is None:
-        return distillation_kl(logits, teacher_logits)
-    own = wide(logits.detach())  # its own teacher: such a row adds nothing
-    term = distillation_kl(logits, torch.where(labelled.unsqueeze(1), teacher_logits, own))
-    return term * (len(labelled) / labelled.sum().clamp(min=1))
+def entropy(teacher: Tensor) -> Tensor:
+    """Of each row ``[B]``: what separates a KL from a cross-entropy."""
+    return -torch.xlogy(teacher, teacher).sum(dim=1)
 
 
 class TeacherFreeKD(Method):
@@ -94,19 +97,23 @@ class TeacherFreeKD(Method):
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         logits = network(batch.x)
-        hard = self.cross_entropy(logits, self.mixed(batch, self.task.one_hot))
-        soft = self._from_label(logits, batch) if self.config.mode == "reg" else self._from_earlier(logits, batch)
-        alpha = self.config.alpha
-        loss: Tensor = hard * (1.0 - alpha) + soft * (alpha * self.config.weight)
+        hard = self.mixed(batch, self.task.one_hot)
+        alpha, share = self.config.alpha, self.config.alpha * self.config.weight
+        loss: Tensor
+        if self.config.mode == "self":
+            loss = self.cross_entropy(logits, hard) * (1.0 - alpha) + self._from_earlier(logits, batch) * share
+            return loss
+        teacher = virtual_teacher(hard, self.config.temperature)
+        target = hard * (1.0 - alpha) + teacher * share  # a KL is a cross-entropy less the teacher's entropy
+        loss = self.cross_entropy(logits, target) - self._entropy(batch, teacher) * share
         return loss
 
-    def _from_label(self, logits: Tensor, batch: Batch) -> Tensor:
-        temperature = self.config.temperature
-        teacher = self.mixed(batch, lambda index: virtual_teacher(self.task.one_hot(index), temperature))
-        labelled = None
-        if self.task.has_missing_labels:
-            labelled = self.mixed(batch, self.task.one_hot).sum(dim=1) > 0
-        return reg_term(logits, teacher, labelled)
+    def _entropy(self, batch: Batch, teacher: Tensor) -> Tensor | float:
+        """Mean over the rows with a teacher: a number, unless CutMix has mixed two."""
+        if batch.partner is not None:
+            return entropy(teacher).sum() / rows_with_target(teacher)
+        label, other = teacher_levels(teacher.shape[1], self.config.temperature)
+        return -label * math.log(label) - (teacher.shape[1] - 1) * other * math.log(other)
 
     def _from_earlier(self, logits: Tensor, batch: Batch) -> Tensor:
         with torch.no_grad():
