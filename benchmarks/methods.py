@@ -72,20 +72,20 @@ def wait() -> None:
         torch.cuda.synchronize()
 
 
-def compare(base: setup.Training, other: setup.Training, steps: int) -> dict[str, float]:
+def compare(base: setup.Training, other: setup.Training, steps: int, turns: int) -> dict[str, float]:
     """Both by turns, after one turn that does not count."""
-    turns = [(seconds_per_step(base, steps), seconds_per_step(other, steps)) for _ in range(TURNS + 1)][1:]
-    ratios = [ours / plain for plain, ours in turns]
+    pairs = [(seconds_per_step(base, steps), seconds_per_step(other, steps)) for _ in range(turns + 1)][1:]
+    ratios = [ours / plain for plain, ours in pairs]
     return {
-        "milliseconds": 1000 * statistics.median(ours for _, ours in turns),
-        "base_milliseconds": 1000 * statistics.median(plain for plain, _ in turns),
+        "milliseconds": 1000 * statistics.median(ours for _, ours in pairs),
+        "base_milliseconds": 1000 * statistics.median(plain for plain, _ in pairs),
         "ratio": statistics.median(ratios),
         "lowest": min(ratios),
         "highest": max(ratios),
     }
 
 
-def measure(methods: list[str], device: str, steps: int, out: Path | None) -> None:
+def measure(methods: list[str], device: str, steps: int, turns: int, out: Path | None) -> None:
     """What was measured, where, and the result by method: the record is there from the first method on."""
     if device == "cpu":
         torch.set_num_threads(THREADS)
@@ -98,12 +98,12 @@ def measure(methods: list[str], device: str, steps: int, out: Path | None) -> No
         record = {
             "what": "methods", "base": BASE, "network": "resnet18", "pixels": PIXELS, "classes": CLASSES,
             "samples": SAMPLES[device], "batch_size": BATCH, "precision": base.config.precision, "steps": steps,
-            "turns": TURNS, "kind": device, "environment": setup.environment(base.device), "result": result,
+            "turns": turns, "kind": device, "environment": setup.environment(base.device), "result": result,
         }  # fmt: skip
         for name in methods:
             try:
                 other = prepared(TrainConfig(**{**vars(config), "method": name}), Path(place) / name)
-                result[name] = compare(base, other, min(steps, base.loader.full_steps))
+                result[name] = compare(base, other, min(steps, base.loader.full_steps), turns)
                 del other
             except Exception as error:  # the others are measured all the same; the table has no row for this one
                 print(f"{name:22} failed: {error!r}", flush=True)
@@ -143,6 +143,7 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--methods", default="all", help="names, separated by commas")
     parser.add_argument("--steps", type=int, help="steps in a turn")
+    parser.add_argument("--turns", type=int, default=TURNS, help="turns of each method")
     parser.add_argument("--out", type=Path, help="where to write the record")
     parser.add_argument("--table", action="store_true", help="print the table of the records, and measure nothing")
     options = parser.parse_args()
@@ -150,7 +151,7 @@ def main() -> None:
         print(table())
         return
     methods = list(available()) if options.methods == "all" else options.methods.split(",")
-    measure(methods, options.device, options.steps or STEPS[options.device], options.out)
+    measure(methods, options.device, options.steps or STEPS[options.device], options.turns, options.out)
 
 
 if __name__ == "__main__":
