@@ -2,8 +2,8 @@ r"""Which given labels the final teacher disbelieves.
 
 A class may be learned less confidently than others, and then even its right labels look doubtful. As confident
 learning does, belief is therefore compared with what is usual for a class: its threshold :math:`t_k` is the mean of
-:math:`Q(x)_k` over the samples given class k. The score of a sample given y,
-:math:`\frac12 + \frac14 (\max_{j \ne y} (Q(x)_j - t_j) - (Q(x)_y - t_y))`, lies between 0 and 1; from 1/2 on another
+:math:`Q(x)_k` over the samples given class k, and :math:`r_k = Q(x)_k / t_k`. The score of a sample given y is
+:math:`r_j / (r_j + r_y)` with the highest :math:`r_j` of another class. It lies between 0 and 1; from 1/2 on another
 class is believed at least as much as the given one.
 """
 
@@ -53,12 +53,14 @@ def thresholds(probs: Floats, given: Labels) -> Floats:
 
 def scores(probs: Floats, given: Labels) -> tuple[Floats, Labels]:
     r"""Suspicion of each given label by the formula above, and the class j believed instead, ``[n]``."""
-    rows = np.arange(len(given))
-    beyond_usual = probs - thresholds(probs, given)
-    own = beyond_usual[rows, given]
-    beyond_usual[rows, given] = -np.inf
-    other = beyond_usual.argmax(axis=1)
-    return 0.5 + (beyond_usual[rows, other] - own) / 4, other
+    rows, usual = np.arange(len(given)), thresholds(probs, given)
+    ratios = probs / np.where(usual > 0, usual, 1.0)  # a class that nobody believes in was given to no effect
+    own = ratios[rows, given]
+    ratios[rows, given] = -1.0
+    other = ratios.argmax(axis=1)
+    highest = ratios[rows, other]
+    total = highest + own
+    return np.divide(highest, total, out=np.full(len(given), 0.5), where=total > 0), other
 
 
 def estimated_errors(probs: Floats, given: Labels) -> int:

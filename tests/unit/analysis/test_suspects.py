@@ -18,17 +18,25 @@ PROBS = np.array([[0.8, 0.2], [0.6, 0.4], [0.1, 0.9], [0.3, 0.7]])
 GIVEN = np.array([0, 0, 0, 1])
 
 
-def test_the_score_is_the_margin_over_what_is_usual_for_a_class() -> None:
+def test_the_score_is_the_other_classs_share_of_belief_each_measured_by_what_is_usual_for_it() -> None:
     assert suspects.thresholds(PROBS, GIVEN) == pytest.approx([0.5, 0.7])
     score, other = suspects.scores(PROBS, GIVEN)
-    # Sample 2: (0.9 - 0.7) - (0.1 - 0.5) = 0.6 in favour of class 1; sample 3: (0.3 - 0.5) - (0.7 - 0.7) = -0.2.
-    assert score == pytest.approx([0.5 - 0.8 / 4, 0.5 - 0.4 / 4, 0.5 + 0.6 / 4, 0.5 - 0.2 / 4])
+    # Sample 2: 0.9 / 0.7 for class 1 against 0.1 / 0.5 for its own; sample 3: 0.3 / 0.5 against 0.7 / 0.7.
+    against = np.array([(0.2 / 0.7, 0.8 / 0.5), (0.4 / 0.7, 0.6 / 0.5), (0.9 / 0.7, 0.1 / 0.5), (0.3 / 0.5, 1.0)])
+    assert score == pytest.approx(against[:, 0] / against.sum(axis=1))
     assert other.tolist() == [1, 1, 1, 0]
 
 
 def test_a_class_that_nobody_was_given_is_never_suggested() -> None:
     probs = np.array([[0.1, 0.2, 0.7], [0.2, 0.1, 0.7]])
     assert suspects.scores(probs, np.array([0, 1]))[1].tolist() == [1, 0]
+
+
+def test_what_nobody_believes_in_is_no_ground_for_suspicion() -> None:
+    probs = np.array([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    score, other = suspects.scores(probs, np.array([0, 1, 1]))
+    assert other.tolist() == [1, 0, 0], "class 2 was given to nobody"
+    assert score.tolist() == [0.0, 1.0, 0.5]
 
 
 def test_the_estimate_scales_the_confident_joint_to_each_class() -> None:
@@ -77,6 +85,14 @@ def test_a_runs_suspects_are_its_wrong_labels_by_their_place_in_the_original_dat
     assert (found.given == labels.given[found.ids]).all()
     assert (found.suggested[: len(wrong)] == labels.true[found.ids[: len(wrong)]]).all()
     assert found.quality()["auroc"] == 1.0
+
+
+def test_a_teacher_cut_short_is_refused(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", method="vista", teacher=True)
+    teacher = run / "teacher.safetensors"
+    teacher.write_bytes(teacher.read_bytes()[:-5])
+    with pytest.raises(ValueError, match=r"run/teacher\.safetensors is damaged or cut short"):
+        suspects.of_run(RunFolder(run))
 
 
 def test_truth_is_not_claimed_where_it_is_not_known(tmp_path: Path) -> None:
