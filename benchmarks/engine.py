@@ -81,16 +81,15 @@ def epoch_seconds(config: TrainConfig, folder: Path) -> float:
 def measure(config: TrainConfig, folder: Path, steps: int, epochs: int, at_once: int) -> dict[str, Any]:
     ce, vista = replace(config, method="ce", options={}), replace(config, method="vista", options={})
     result: dict[str, Any] = {}
-    first = prepared(ce, folder / "ce")
-    result["ce_images_per_second"] = steps_per_second([first], steps) * config.batch_size
-    second = prepared(vista, folder / "vista")
-    result["vista_images_per_second"] = steps_per_second([second], steps) * config.batch_size
     if at_once > 1:
+        first = prepared(ce, folder / "ce")
+        result["ce_images_per_second"] = steps_per_second([first], steps) * config.batch_size
+        second = prepared(vista, folder / "vista")
+        result["vista_images_per_second"] = steps_per_second([second], steps) * config.batch_size
         more = [prepared(replace(vista, seed=s), folder / f"vista{s}") for s in range(1, at_once - 1)]
         together = steps_per_second([first, second, *more], steps // 2)
         result[f"{at_once}_runs_images_per_second"] = together * config.batch_size
-        del more
-    del first, second
+        del first, second, more
     never = replace(config, epochs=epochs, checkpoint_seconds=1e9)
     times = epochs_by_turns({m: replace(never, method=m, options={}) for m in ("ce", "vista")}, folder)
     result["ce_epoch_seconds"] = statistics.median(times["ce"])
@@ -110,7 +109,7 @@ def main() -> None:
     parser.add_argument("--network", default="resnet18")
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--epochs", type=int, default=6)
-    parser.add_argument("--at-once", type=int, default=5, help="1: only steps and epochs of VISTA beside cross-entropy")
+    parser.add_argument("--at-once", type=int, default=5, help="1: only epochs, VISTA beside cross-entropy")
     parser.add_argument("--out", type=Path, help="where to write the record")
     options = parser.parse_args()
     settings = {**preset("noisy"), "epochs": 200}
@@ -118,11 +117,14 @@ def main() -> None:
         data=options.data, root=options.root, noise="symmetric:0.4", network=options.network, **settings
     ).resolved()
     with tempfile.TemporaryDirectory() as folder, deterministic(False):
+        samples = setup.load_samples(config, torch.device("cpu")).description["samples"]
         result = measure(config, Path(folder), options.steps, options.epochs, options.at_once)
     record = {
         "what": "engine",
         "network": options.network,
-        "data": options.data,
+        "data": options.data.split(":")[0],
+        "samples": samples,
+        "epochs": options.epochs,
         "batch_size": config.batch_size,
         "precision": config.precision,
         "environment": setup.environment(torch.device(config.device)),

@@ -2,8 +2,8 @@
 
 ResNet-18, 32 x 32 pixels, 100 classes, batch 64: on CUDA compiled and captured as in any training, on the CPU eagerly
 with two threads. Cross-entropy and the method take turns, and the ratio is the median over the turns, because a
-machine's pace drifts. Data are random: a step's time does not depend on them. `--table` prints what the records in
-`results/` hold as the table of `docs/methods/README.md`.
+machine's pace drifts. Data are random: a step's time does not depend on them. With `--methods` the other rows of a
+record stay as they are. `--table` prints what the records in `results/` hold as the table of `docs/methods/README.md`.
 """
 
 from __future__ import annotations
@@ -82,6 +82,7 @@ def compare(base: setup.Training, other: setup.Training, steps: int, turns: int)
         "ratio": statistics.median(ratios),
         "lowest": min(ratios),
         "highest": max(ratios),
+        "turns": turns,
     }
 
 
@@ -94,11 +95,11 @@ def measure(methods: list[str], device: str, steps: int, turns: int, out: Path |
         random_pictures(data, SAMPLES[device])
         config = TrainConfig(data=f"npz:{data}", network="resnet18", batch_size=BATCH, device=device, method=BASE)
         base = prepared(config, Path(place) / "base")
-        result: dict[str, Any] = {}
+        result: dict[str, Any] = json.loads(out.read_text())["result"] if out and out.exists() else {}
         record = {
             "what": "methods", "base": BASE, "network": "resnet18", "pixels": PIXELS, "classes": CLASSES,
             "samples": SAMPLES[device], "batch_size": BATCH, "precision": base.config.precision, "steps": steps,
-            "turns": turns, "kind": device, "environment": setup.environment(base.device), "result": result,
+            "kind": device, "environment": setup.environment(base.device), "result": result,
         }  # fmt: skip
         for name in methods:
             try:

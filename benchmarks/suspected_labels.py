@@ -10,9 +10,9 @@ fast but has no cleanlab, `--train-only` stops when the predictions are in --run
 
 The form of our score (a share of belief, each class measured by its threshold) was chosen among eleven where the truth
 was looked at: on the digits with seeds 0, 1 and 2, and on CIFAR-100 with human noise and seed 0. A first choice among
-seven, a margin over the thresholds, had been made on the digits alone and fell behind cleanlab on CIFAR-100. Those seeds
-are no fair test of it: use others. cleanlab is scored by its default and by its other two scores, so that it has a
-choice as well.
+seven, a margin over the thresholds, had been made on the digits alone and fell behind cleanlab on CIFAR-100. Those
+seeds are no fair test of it: use others. cleanlab is scored by its default and by its other two scores, so that it has
+a choice as well.
 """
 
 from __future__ import annotations
