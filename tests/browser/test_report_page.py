@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_runs import HAND, write_pictures, write_run
+from made_runs import HAND, hand_run, write_pictures, write_run
 
 from vista.analysis import read_runs
 from vista.report.page import write_page
 
+SHIFTED = np.roll(HAND, 1, axis=1) | np.array([[False], [False], [False], [True]])  # all right at the end
 EVIL = "<script>document.title='broken'</script><img src=x onerror=\"document.title='broken'\">"
 FIGURES = (
     "forgetting",
@@ -60,14 +61,14 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def visit(browser: Any, report: Path) -> Iterator[Callable[..., Opened]]:
     contexts = []
 
-    def open_page(width: int = 1200, **options: Any) -> Opened:
+    def open_page(width: int = 1200, page: Path = report, **options: Any) -> Opened:
         context = browser.new_context(viewport={"width": width, "height": 900}, **options)
         contexts.append(context)
         opened = Opened(context.new_page())
         opened.page.on("console", lambda message: opened.complaints.append(message.text))
         opened.page.on("pageerror", lambda error: opened.complaints.append(str(error)))
         opened.page.on("request", lambda request: opened.requests.append(request.url))
-        opened.page.goto(report.as_uri())
+        opened.page.goto(page.as_uri())
         opened.page.wait_for_selector("html[data-ready]")
         return opened
 
@@ -111,7 +112,7 @@ def test_hovering_a_bar_shows_its_values(visit: Callable[..., Opened]) -> None:
         "ce, epoch 2",
         "right then: 26.67 % ± 0.00",
         "still right at the end: 20.00 % ± 0.00",
-        "gap: 6.67 %",
+        "gap: 6.67 % ± 0.00",
     ]
     opened.page.mouse.move(2, 2)
     assert opened.page.locator("#tip").is_hidden()
@@ -131,6 +132,36 @@ def test_hovering_curves_and_heat_maps_shows_their_values(visit: Callable[..., O
     heat.hover(position={"x": 44 + (box["width"] - 52) * 0.5 / 4, "y": box["height"] - 40})
     assert "state of epoch 1" in opened.tip()
     assert "after 1 epochs: 2 samples, 13.33 %" in opened.tip()
+
+
+def test_several_seeds_are_drawn_in_a_band(visit: Callable[..., Opened], tmp_path: Path) -> None:
+    known = {"classes": ("x", "y"), "val_labels": np.array([1, 1, 1, 0, 0, 0])}
+    seeds = [
+        hand_run(f"seed{seed}", correct, config={"method": "ours", "seed": seed}, **known)
+        for seed, correct in enumerate((HAND, SHIFTED))
+    ]
+    write_page([*seeds, hand_run("alone")], tmp_path / "bands.html")
+    opened = visit(page=tmp_path / "bands.html")
+    for name in ("forgetting", "life-expectancy", "end-of-training", "contributing-set", "test-vs-validation"):
+        assert "± standard error, 2 seeds" in opened.page.inner_text(f"#{name} .legend"), name
+    ours, alone = opened.page.locator('[data-figure="forgetting"]').all()
+    assert (ours.locator(".band").count(), alone.locator(".band").count()) == (2, 0)
+    assert opened.page.locator('[data-figure="end-of-training"] .band').count() == 1
+    assert "mean deviation gap 4.17 % ± 4.17" in opened.page.inner_text("#forgetting")
+    # Accuracies are 2, 4, 3 and 5 of 6, the last one +- 1: the band reaches from 2 to 6, the bars from 0 to 5.
+    height = "element => element.getBBox().height"
+    band, bars = (ours.locator(what).first.evaluate(height) for what in (".band", "path"))
+    assert band / bars == pytest.approx(4 / 5, abs=0.01)
+    ours.scroll_into_view_if_needed()
+    ours.hover(position={"x": ours.bounding_box()["width"] - 20, "y": 120})
+    assert "right then: 83.33 % ± 16.67" in opened.tip()
+    heat = opened.page.locator('[data-figure="life-expectancy"]').first
+    heat.scroll_into_view_if_needed()
+    box = heat.bounding_box()
+    heat.hover(position={"x": 44 + (box["width"] - 52) * 1.5 / 4, "y": box["height"] - 40})
+    assert "an anchor for 2.5 ± 0.5 epochs" in opened.tip()
+    assert "16.7 % ± 16.7" in opened.page.inner_text("#forgotten-classes")
+    assert opened.complaints == []
 
 
 def test_arrow_keys_walk_through_the_epochs(visit: Callable[..., Opened]) -> None:

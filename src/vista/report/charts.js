@@ -24,7 +24,11 @@ const largest = (list) => list.reduce((a, b) => Math.max(a, b), -Infinity);
 const smallest = (list) => list.reduce((a, b) => Math.min(a, b), Infinity);
 const colour = (place) => `var(--s${place % SERIES})`;
 const percent = (share, digits = 2) => `${(100 * share).toFixed(digits)} %`;
-const spread = (band, i, show) => show(band.mean[i]) + (band.se ? ` ± ${show(band.se[i]).replace(" %", "")}` : "");
+const withError = (value, se, show) => show(value) + (se === null ? "" : ` ± ${show(se).replace(" %", "")}`);
+const spread = (band, i, show) => withError(band.mean[i], band.se ? band.se[i] : null, show);
+// The edges of what is drawn around a mean: a standard error to either side.
+const upper = (band) => band.mean.map((v, i) => v + (band.se ? band.se[i] : 0));
+const lower = (band) => band.mean.map((v, i) => v - (band.se ? band.se[i] : 0));
 
 function readable(bytes) {
   const units = ["B", "KB", "MB", "GB", "TB"];
@@ -160,39 +164,34 @@ function bars(panel, top, name) {
     const parts = frame(width, 240, { x: [0.5, count + 0.5], y: [0, top], xLabel: "epoch", yLabel: "% of the validation samples", wholeX: true, label: `${name}: ${panel.name}`,
       yTicks: ticks(0, 100 * top, 4).map((v) => v / 100), yShow: (v) => String(Math.round(100 * v)) });
     const gap = parts.inner.width / count > 4 ? 0.43 : 0.5;
-    const put = (band, fill, ink) => {
-      const outline = band.mean.map((v, i) => {
-        const [l, r, y] = [parts.place.x(i + 1 - gap), parts.place.x(i + 1 + gap), parts.place.y(v)];
-        return `M${l.toFixed(1)} ${parts.place.y(0)}V${y.toFixed(1)}H${r.toFixed(1)}V${parts.place.y(0)}Z`;
-      });
-      parts.root.append(svg("path", { d: outline.join(""), fill }));
-      if (!band.se) return;
-      const whiskers = band.mean.map((v, i) => `M${parts.place.x(i + 1).toFixed(1)} ${parts.place.y(v - band.se[i]).toFixed(1)}V${parts.place.y(v + band.se[i]).toFixed(1)}`);
-      parts.root.append(svg("path", { d: whiskers.join(""), stroke: ink, "stroke-width": 1, opacity: 0.55 }));
-    };
-    put(panel.accuracy, "var(--yellow)", "var(--ink)");
-    put(panel.residual, "var(--blue)", "var(--on-blue)");
+    const boxes = (low, high, half) => low.map((v, i) => {
+      const [l, r, b, t] = [parts.place.x(i + 1 - half), parts.place.x(i + 1 + half), parts.place.y(v), parts.place.y(high[i])];
+      return `M${l.toFixed(1)} ${b.toFixed(1)}V${t.toFixed(1)}H${r.toFixed(1)}V${b.toFixed(1)}Z`;
+    }).join("");
+    const floor = panel.accuracy.mean.map(() => 0);
+    parts.root.append(svg("path", { d: boxes(floor, panel.accuracy.mean, gap), fill: "var(--yellow)" }));
+    parts.root.append(svg("path", { d: boxes(floor, panel.residual.mean, gap), fill: "var(--blue)" }));
+    for (const [band, fill] of [[panel.accuracy, "var(--ink)"], [panel.residual, "var(--on-blue)"]]) {
+      if (band.se) parts.root.append(svg("path", { class: "band", d: boxes(lower(band), upper(band), 0.5), fill, opacity: 0.35 }));
+    }
     return overEpochs(parts, count, (i) => [`${panel.name}, epoch ${i + 1}`, `right then: ${spread(panel.accuracy, i, percent)}`,
-      `still right at the end: ${spread(panel.residual, i, percent)}`, `gap: ${percent(panel.accuracy.mean[i] - panel.residual.mean[i])}`]);
+      `still right at the end: ${spread(panel.residual, i, percent)}`, `gap: ${spread(panel.gap, i, percent)}`]);
   }, name);
 }
 
 function curves(series, options, name) {
   const count = largest(series.map((s) => s.band.mean.length));
-  const values = series.flatMap((s) => s.band.mean.map((v, i) => v + (s.band.se ? s.band.se[i] : 0)));
-  const low = options.fromZero ? 0 : Math.max(0, smallest(series.flatMap((s) => s.band.mean)) - 0.03);
-  const high = options.top ?? Math.max(largest(values), low + (options.least ?? 0.01)) * 1.04;
+  const low = options.low ?? 0;
+  const high = options.top ?? Math.max(largest(series.flatMap((s) => upper(s.band))), options.least ?? 0.01) * 1.04;
   const factor = options.factor ?? 1;
   return chart((width) => {
-    const parts = frame(width, options.height ?? 250, { x: [0.5, count + 0.5], y: [options.low ?? low, high], xLabel: options.xLabel, yLabel: options.yLabel, wholeX: true, label: options.label,
-      yTicks: ticks(factor * (options.low ?? low), factor * high, 4).map((v) => v / factor), yShow: (v) => String(Number((factor * v).toPrecision(6))) });
+    const parts = frame(width, options.height ?? 250, { x: [0.5, count + 0.5], y: [low, high], xLabel: options.xLabel, yLabel: options.yLabel, wholeX: true, label: options.label,
+      yTicks: ticks(factor * low, factor * high, 4).map((v) => v / factor), yShow: (v) => String(Number((factor * v).toPrecision(6))) });
     const path = (ys) => ys.map((v, i) => `${i ? "L" : "M"}${parts.place.x(i + 1).toFixed(1)} ${parts.place.y(v).toFixed(1)}`).join("");
     for (const { band, place } of series) {
       if (!band.se) continue;
-      const up = band.mean.map((v, i) => v + band.se[i]);
-      const down = band.mean.map((v, i) => Math.max(options.low ?? low, v - band.se[i]));
-      const back = down.map((v, i) => `L${parts.place.x(i + 1).toFixed(1)} ${parts.place.y(v).toFixed(1)}`).reverse().join("");
-      parts.root.append(svg("path", { d: `${path(up)}${back}Z`, fill: colour(place), opacity: 0.16 }));
+      const back = lower(band).map((v, i) => `L${parts.place.x(i + 1).toFixed(1)} ${parts.place.y(Math.max(low, v)).toFixed(1)}`).reverse().join("");
+      parts.root.append(svg("path", { class: "band", d: `${path(upper(band))}${back}Z`, fill: colour(place), opacity: 0.2 }));
     }
     for (const { band, place } of series) {
       parts.root.append(svg("path", { d: path(band.mean), fill: "none", stroke: colour(place), "stroke-width": 1.8, "stroke-dasharray": DASHES[place % SERIES], "stroke-linejoin": "round" }));
@@ -201,7 +200,23 @@ function curves(series, options, name) {
   }, name);
 }
 
-// Cells over epochs x rows on a canvas; `columns[s]` holds [first row, values...] of state s.
+// A mean in its band over the cells of a heat map, in a colour that no cell has.
+function paintBand(paint, band, x, y, scale) {
+  const line = (values) => values.forEach((v, s) => paint.lineTo(x(s), y(v)));
+  paint.strokeStyle = paint.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--s1");
+  paint.beginPath();
+  line(upper(band));
+  lower(band).reverse().forEach((v, k) => paint.lineTo(x(band.mean.length - 1 - k), y(v)));
+  paint.globalAlpha = 0.3;
+  paint.fill();
+  paint.globalAlpha = 1;
+  paint.lineWidth = 1.8 * scale;
+  paint.beginPath();
+  line(band.mean);
+  paint.stroke();
+}
+
+// Cells over epochs x rows on a canvas; `columns[s]` holds [first row, values...] of state s. A `curve` goes over them.
 function heat(options, name) {
   const { columns, rows, low, high } = options;
   const strength = (v) => (high > low ? Math.log(v / low) / Math.log(high / low) : 1);
@@ -220,6 +235,7 @@ function heat(options, name) {
       const [l, t] = [Math.floor(s * w), Math.floor(canvas.height - (first + a + 1) * h)];
       paint.fillRect(l, t, Math.max(1, Math.floor((s + 1) * w) - l), Math.max(1, Math.floor(canvas.height - (first + a) * h) - t));
     }));
+    if (options.curve?.se) paintBand(paint, options.curve, (s) => (s + 0.5) * w, (v) => canvas.height - v * h, scale);
     element.style.height = `${options.height ?? 240}px`;
     return {
       layers: [parts.root, canvas],

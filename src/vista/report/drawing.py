@@ -11,7 +11,7 @@ import numpy as np
 
 from vista.analysis.runs import Group
 from vista.report import figures
-from vista.report.figures import Band
+from vista.report.figures import Band, Mean
 from vista.store import readable
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ STYLE: Any = {
     "pdf.fonttype": 42,
 }
 ROWS_SHOWN = 14
+SPAN = 1  # the line over the heat map: apart from all of its colours
 
 
 @contextmanager
@@ -98,20 +99,16 @@ def _forgetting(make: Any, panels: Sequence[figures.Forgetting]) -> Figure:
     figure, axes = _panels(make, len(panels), 4.2, 3.2, sharey=True)
     for ax, panel in zip(axes, panels, strict=True):
         epochs = _epochs(panel.accuracy)
-        for band, colour, mark, label in (
-            (panel.accuracy, YELLOW, INK, "right at this epoch"),
-            (panel.residual, BLUE, "white", "of those, still right at the end"),
-        ):
-            error = None if band.se is None else 100 * band.se
-            whiskers = {"elinewidth": 0.8, "ecolor": mark, "alpha": 0.55}
-            ax.bar(epochs, 100 * band.mean, width=0.86, color=colour, label=label, linewidth=0, yerr=error,
-                   error_kw=whiskers)  # fmt: skip
+        ax.bar(epochs, 100 * panel.accuracy.mean, width=0.86, color=YELLOW, linewidth=0, label="right at this epoch")
+        ax.bar(epochs, 100 * panel.residual.mean, width=0.86, color=BLUE, linewidth=0,
+               label="of those, still right at the end")  # fmt: skip
+        _band_over_bars(ax, panel.accuracy, INK)
+        _band_over_bars(ax, panel.residual, "white")
         ax.set(title=panel.name, xlabel="epoch", xlim=(0.3, len(epochs) + 0.7))
         ax.grid(axis="x", visible=False)
-        note = f"mean deviation gap {100 * panel.mean_gap:.2f} %"
-        ax.annotate(note, (1, 1.02), xycoords="axes fraction", ha="right", va="bottom", color=QUIET, fontsize=8)
+        _note(ax, f"mean deviation gap {_shown(panel.mean_gap, 100, 2)} %")
     axes[0].set_ylabel(f"validation samples (%), {panels[0].against} labels")
-    _legend_below(figure, axes[0])
+    _legend_below(figure, axes[0], [panel.accuracy for panel in panels])
     return figure
 
 
@@ -138,9 +135,11 @@ def _marginal_coverage(make: Any, panels: Sequence[figures.MarginalCoverage]) ->
             ax.grid(axis="y", visible=False)
         hidden = len(panel.states) - len(largest)
         more = f"; {hidden} more states add {panel.gained.sum() - panel.gained[largest].sum()}" if hidden else ""
-        left.set_title(f"{panel.name}: ranked by accuracy")
+        left.set_title(panel.name)
+        if panel.seeds > 1:
+            _note(left, f"one of {panel.seeds} seeds: {panel.run}")
         right.set_title(f"what each adds{more}")
-    grid[-1][0].set_xlabel("validation samples right (%)")
+    grid[-1][0].set_xlabel("validation samples right (%), best state first")
     grid[-1][1].set_xlabel("validation samples covered so far (%), new ones in blue")
     return figure
 
@@ -150,26 +149,30 @@ def _life_expectancy(make: Any, panels: Sequence[figures.LifeExpectancy]) -> Fig
 
     figure: Figure = make(figsize=(7.2, 2.5 * len(panels) + 0.4), layout="constrained")
     axes = [row[0] for row in figure.subplots(len(panels), 1, squeeze=False, sharex=True, sharey=True)]
-    highest = max(100 * panel.by_age.max() / panel.samples for panel in panels)
-    lowest = min(100 / panel.samples for panel in panels)
-    tallest = max(int(panel.lifespans.max()) for panel in panels)
+    shares = [100 * panel.by_age / (panel.samples * panel.seeds) for panel in panels]
+    highest = max(share.max() for share in shares)
+    lowest = min(100 / (panel.samples * panel.seeds) for panel in panels)
+    tallest = max(panel.lifespans.high.max() for panel in panels)
     image: Any = None
-    for ax, panel in zip(axes, panels, strict=True):
-        epochs = len(panel.lifespans)
-        shown = np.ma.masked_equal(100 * panel.by_age / panel.samples, 0)
+    for ax, panel, share in zip(axes, panels, shares, strict=True):
+        epochs = len(share)
         norm = LogNorm(lowest, max(highest, 2 * lowest))
-        image = ax.imshow(shown, origin="lower", aspect="auto", cmap="cividis_r", norm=norm, interpolation="nearest",
-                          extent=(0.5, epochs + 0.5, 0, epochs))  # fmt: skip
+        image = ax.imshow(np.ma.masked_equal(share, 0), origin="lower", aspect="auto", cmap="cividis_r", norm=norm,
+                          interpolation="nearest", extent=(0.5, epochs + 0.5, 0, epochs))  # fmt: skip
         ax.grid(visible=False)
+        if panel.lifespans.se is not None:
+            _line(ax, panel.lifespans, 1, SPAN, "mean lifespan of a state", dash="-")
         ax.set(title=panel.name, ylabel="epochs as anchor", ylim=(0, tallest * 1.04 + 0.5))
-        note = f"mean lifespan {panel.lifespans.mean():.1f} epochs"
-        ax.annotate(note, (1, 1.02), xycoords="axes fraction", ha="right", va="bottom", color=QUIET, fontsize=8)
+        _note(ax, f"mean lifespan {_shown(panel.mean_lifespan, 1, 1)} epochs")
     axes[-1].set_xlabel("epoch of the state")
     bar = figure.colorbar(image, ax=axes, pad=0.015, aspect=28)
     bar.set_label("marginal coverage (% of validation samples)")
     bar.ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     bar.ax.yaxis.set_minor_formatter(lambda value, _: "")
     bar.outline.set_visible(False)
+    several = next((ax for ax, panel in zip(axes, panels, strict=True) if panel.seeds > 1), None)
+    if several is not None:
+        _legend_below(figure, several, [panel.lifespans for panel in panels])
     return figure
 
 
@@ -179,21 +182,20 @@ def _end_of_training(make: Any, panels: Sequence[figures.EndOfTraining]) -> Figu
         _line(ax, panel.share, 100, place, panel.name)
     ax.set(xlabel="epoch of the state", ylabel="marginal coverage at the end (%)")
     ax.set_ylim(bottom=0)
-    ax.legend()
+    _legend_inside(ax, [panel.share for panel in panels])
     return figure
 
 
 def _contributing_set(make: Any, panels: Sequence[figures.ContributingSet]) -> Figure:
     figure, (ax,) = _panels(make, 1, 6.4, 3.2)
     for place, panel in enumerate(panels):
-        most = panel.anchors.mean.max()
-        size = "" if panel.bytes_each is None else f", {readable(most * panel.bytes_each)}"
+        size = "" if panel.bytes_each is None else f", {readable(panel.most * panel.bytes_each)}"
         kept = "" if panel.kept else ", had it kept them"
-        _line(ax, panel.anchors, 1, place, f"{panel.name}: at most {most:.3g}{size}{kept}")
+        _line(ax, panel.anchors, 1, place, f"{panel.name}: at most {panel.most}{size}{kept}")
     ax.set(xlabel="epoch", ylabel="anchors in the contributing set")
     _whole_numbers(ax.yaxis)
     ax.set_ylim(bottom=0)
-    ax.legend()
+    _legend_inside(ax, [panel.anchors for panel in panels])
     return figure
 
 
@@ -210,7 +212,7 @@ def _test_against_validation(make: Any, panels: Sequence[figures.TestAgainstVali
                 _line(ax, band, 100, place, label)
         ax.set(title=panel.name, xlabel="epoch")
     axes[0].set_ylabel("accuracy (%)")
-    _legend_below(figure, axes[0])
+    _legend_below(figure, axes[0], [panel.validation for panel in panels])
     return figure
 
 
@@ -228,14 +230,33 @@ def _epochs(band: Band) -> Any:
     return np.arange(1, len(band.mean) + 1)
 
 
-def _line(ax: Axes, band: Band, factor: float, place: int, label: str) -> None:
-    colour, dash = SERIES[place % len(SERIES)], DASHES[place % len(DASHES)]
-    ax.plot(_epochs(band), factor * band.mean, color=colour, linestyle=dash, label=label)
+def _line(ax: Axes, band: Band, factor: float, place: int, label: str, dash: str | None = None) -> None:
+    colour, usual = SERIES[place % len(SERIES)], DASHES[place % len(DASHES)]
+    ax.plot(_epochs(band), factor * band.mean, color=colour, linestyle=dash or usual, label=label)
     if band.se is not None:
-        low, high = factor * (band.mean - band.se), factor * (band.mean + band.se)
-        ax.fill_between(_epochs(band), low, high, color=colour, alpha=0.18, linewidth=0)
+        ax.fill_between(_epochs(band), factor * band.low, factor * band.high, color=colour, alpha=0.2, linewidth=0)
     ax.set_xlim(0.5, len(band.mean) + 0.5)
     _whole_numbers(ax.xaxis)
+
+
+def _band_over_bars(ax: Axes, band: Band, colour: str) -> None:
+    """Around the tops of bars, each step as wide as an epoch."""
+    if band.se is None:
+        return
+    edges = np.arange(len(band.mean) + 1) + 0.5
+    low, high = (100 * np.append(values, values[-1]) for values in (band.low, band.high))
+    ax.fill_between(edges, low, high, step="post", facecolor=colour, alpha=0.28, linewidth=0)
+    for values in (low, high):
+        ax.step(edges, values, where="post", color=colour, linewidth=0.6, alpha=0.8)
+
+
+def _note(ax: Axes, text: str) -> None:
+    ax.annotate(text, (1, 1.02), xycoords="axes fraction", ha="right", va="bottom", color=QUIET, fontsize=8)
+
+
+def _shown(mean: Mean, factor: float, digits: int) -> str:
+    error = "" if mean.se is None else f" ± {factor * mean.se:.{digits}f}"
+    return f"{factor * mean.value:.{digits}f}{error}"
 
 
 def _whole_numbers(axis: Axis) -> None:
@@ -244,6 +265,23 @@ def _whole_numbers(axis: Axis) -> None:
     axis.set_major_locator(MaxNLocator(integer=True))
 
 
-def _legend_below(figure: Figure, ax: Axes) -> None:
-    handles, labels = ax.get_legend_handles_labels()
+def _legend_below(figure: Figure, ax: Axes, bands: Sequence[Band]) -> None:
+    handles, labels = _entries(ax, bands)
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+
+
+def _legend_inside(ax: Axes, bands: Sequence[Band]) -> None:
+    ax.legend(*_entries(ax, bands))
+
+
+def _entries(ax: Axes, bands: Sequence[Band]) -> tuple[list[Any], list[str]]:
+    """What a legend says; where there is a band, also what it is."""
+    from matplotlib.patches import Patch
+
+    handles, labels = ax.get_legend_handles_labels()
+    seeds = sorted({band.seeds for band in bands if band.se is not None})
+    if seeds:
+        count = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+        handles.append(Patch(facecolor=QUIET, alpha=0.35))
+        labels.append(f"± standard error, {count} seeds")
+    return handles, labels

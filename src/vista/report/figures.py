@@ -1,7 +1,7 @@
 """The paper's figures as data: pure functions from groups of runs to arrays. ``drawing.py`` and the page show them.
 
-Shares are fractions. Where a group has several seeds a curve is their mean, with its standard error as a band; what
-cannot be averaged (which states are anchors) is shown of the first run, whose name the panel carries.
+Shares are fractions. Where a group has several seeds a curve is their mean, in a band of one standard error to either
+side; what cannot be averaged (which states are anchors) is shown of the first run, whose name the panel carries.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from vista import coverage
 from vista.analysis import forgetting as forgotten
 from vista.analysis import trajectory
 from vista.analysis.runs import Against, Group, Run
+from vista.analysis.table import mean_and_error
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -25,10 +26,28 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """A curve over the epochs 1..E."""
+    """A mean over the seeds at each epoch 1..E (or for each class), and the standard error of that mean."""
 
     mean: Floats
     se: Floats | None  # one run has none
+    seeds: int = 1
+
+    @property
+    def low(self) -> Floats:
+        """Lower edge of what is drawn: one standard error below the mean."""
+        return self.mean if self.se is None else self.mean - self.se
+
+    @property
+    def high(self) -> Floats:
+        return self.mean if self.se is None else self.mean + self.se
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A number over the seeds, and its standard error."""
+
+    value: float
+    se: float | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +58,8 @@ class Forgetting:
     against: Against
     accuracy: Band
     residual: Band
-    mean_gap: float
+    gap: Band
+    mean_gap: Mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +68,7 @@ class MarginalCoverage:
 
     name: str
     run: str
+    seeds: int  # of the group; the anchors are those of one
     samples: int
     tau: float
     states: Counts  # epochs, best-ranked first
@@ -59,13 +80,14 @@ class MarginalCoverage:
 
 @dataclass(frozen=True, eq=False)
 class LifeExpectancy:
-    """``by_age[a, s - 1]``: samples that only state s covered at epoch s + a."""
+    """``by_age[a, s - 1]``: samples that only state s covered at epoch s + a, summed over the seeds."""
 
     name: str
-    run: str
-    samples: int
+    seeds: int
+    samples: int  # of one seed
     by_age: Counts
-    lifespans: Counts
+    lifespans: Band
+    mean_lifespan: Mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +104,7 @@ class ContributingSet:
     tau: float
     kept: bool  # by the method itself; else as if it had been
     anchors: Band
+    most: int  # at any epoch, of any seed
     bytes_each: int | None  # of one anchor's predictions
 
 
@@ -95,7 +118,7 @@ class TestAgainstValidation:
 
 @dataclass(frozen=True, eq=False)
 class ForgottenClasses:
-    """Validation samples per class, over all runs of a group, classes with the largest loss first."""
+    """Validation samples per class, summed over all runs of a group, classes with the largest loss first."""
 
     name: str
     against: Against
@@ -103,6 +126,7 @@ class ForgottenClasses:
     samples: Counts
     lost: Counts
     times_lost: Counts
+    share: Band  # of a class's samples that were lost
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,18 +144,26 @@ def forgetting(groups: Sequence[Group], against: Against | None = None) -> list[
     labels = against or common_labels(groups)
     panels = []
     for group in groups:
-        gaps = [float(trajectory.deviation_gap(_epochs(run, labels, group)).mean()) for run in group.runs]
-        accuracy = _band(group, labels, trajectory.intermediate_accuracy)
-        residual = _band(group, labels, trajectory.structural_residual)
-        panels.append(Forgetting(group.name, labels, accuracy, residual, float(np.mean(gaps))))
+        matrices = _matrices(group, labels)
+        gaps = [trajectory.deviation_gap(correct) for correct in matrices]
+        panels.append(
+            Forgetting(
+                name=group.name,
+                against=labels,
+                accuracy=_band([trajectory.intermediate_accuracy(correct) for correct in matrices]),
+                residual=_band([trajectory.structural_residual(correct) for correct in matrices]),
+                gap=_band(gaps),
+                mean_gap=_mean(gaps),
+            )
+        )
     return panels
 
 
 def marginal_coverage(groups: Sequence[Group]) -> list[MarginalCoverage]:
-    return [_marginal_coverage(group.name, group.runs[0]) for group in groups]
+    return [_marginal_coverage(group, group.runs[0]) for group in groups]
 
 
-def _marginal_coverage(name: str, run: Run) -> MarginalCoverage:
+def _marginal_coverage(group: Group, run: Run) -> MarginalCoverage:
     correct, options = run.correct("given"), run.options
     table = trajectory.credit(correct, options["tau"], options["order"])
     epochs = len(correct)
@@ -143,8 +175,9 @@ def _marginal_coverage(name: str, run: Run) -> MarginalCoverage:
     states = ranked[shown]
     weights = trajectory.anchor_weights(correct, table, options["weights"])[-1]
     return MarginalCoverage(
-        name=name,
+        name=group.name,
         run=run.name,
+        seeds=len(group.runs),
         samples=correct.shape[1],
         tau=options["tau"],
         states=states + 1,
@@ -159,11 +192,19 @@ def life_expectancy(groups: Sequence[Group], tau: float = 0.0) -> list[LifeExpec
     """All groups by the same tolerance, or their bars could not be compared."""
     panels = []
     for group in groups:
-        run = group.runs[0]
-        correct = run.correct("given")
-        table = trajectory.credit(correct, tau)
-        spans = trajectory.lifespans(table)
-        panels.append(LifeExpectancy(group.name, run.name, correct.shape[1], trajectory.by_age(table), spans))
+        matrices = _matrices(group, "given")
+        tables = [trajectory.credit(correct, tau) for correct in matrices]
+        spans = [trajectory.lifespans(table) for table in tables]
+        panels.append(
+            LifeExpectancy(
+                name=group.name,
+                seeds=len(group.runs),
+                samples=matrices[0].shape[1],
+                by_age=np.sum([trajectory.by_age(table) for table in tables], axis=0),
+                lifespans=_band(spans),
+                mean_lifespan=_mean(spans),
+            )
+        )
     return panels
 
 
@@ -171,35 +212,36 @@ def end_of_training(groups: Sequence[Group]) -> list[EndOfTraining]:
     def share(correct: trajectory.Matrix) -> Floats:
         return np.asarray(trajectory.end_of_training_coverage(correct) / correct.shape[1])
 
-    return [EndOfTraining(group.name, _band(group, "given", share)) for group in groups]
+    return [EndOfTraining(g.name, _band([share(correct) for correct in _matrices(g, "given")])) for g in groups]
 
 
 def contributing_set(groups: Sequence[Group]) -> list[ContributingSet]:
     """Each group by its own tolerance; one that keeps no anchors as Basic would."""
-    panels = []
-    for group in groups:
-        first = group.runs[0]
+    return [_contributing_set(group, group.runs[0]) for group in groups]
 
-        def count(correct: trajectory.Matrix, options: dict[str, Any] = first.options) -> Floats:
-            table = trajectory.credit(correct, options["tau"], options["order"])
-            weights = trajectory.anchor_weights(correct, table, options["weights"])
-            return np.asarray((weights > 0).sum(axis=1), dtype=np.float64)
 
-        known = first.samples is not None and first.classes is not None
-        each = int(trajectory.bytes_of(np.array(1), first.samples or 0, len(first.classes or ()))) if known else None
-        band = _band(group, "given", count)
-        panels.append(ContributingSet(group.name, first.options["tau"], first.keeps_anchors, band, each))
-    return panels
+def _contributing_set(group: Group, first: Run) -> ContributingSet:
+    def count(correct: trajectory.Matrix) -> Counts:
+        table = trajectory.credit(correct, first.options["tau"], first.options["order"])
+        return np.asarray((trajectory.anchor_weights(correct, table, first.options["weights"]) > 0).sum(axis=1))
+
+    counts = [count(correct) for correct in _matrices(group, "given")]
+    known = first.samples is not None and first.classes is not None
+    each = int(trajectory.bytes_of(np.array(1), first.samples or 0, len(first.classes or ()))) if known else None
+    most = int(np.max(counts))
+    return ContributingSet(group.name, first.options["tau"], first.keeps_anchors, _band(counts), most, each)
 
 
 def test_against_validation(groups: Sequence[Group]) -> list[TestAgainstValidation]:
     def curve(group: Group, against: Against) -> Band | None:
-        known = all(run.has(against) for run in group.runs)
-        return _band(group, against, trajectory.intermediate_accuracy) if known else None
+        if not all(run.has(against) for run in group.runs):
+            return None
+        return _band([trajectory.intermediate_accuracy(correct) for correct in _matrices(group, against)])
 
     panels = []
     for group in groups:
-        validation = _band(group, "given", trajectory.intermediate_accuracy)
+        validation = curve(group, "given")
+        assert validation is not None
         true = curve(group, "true") if all(run.best_labels == "true" for run in group.runs) else None
         panels.append(TestAgainstValidation(group.name, validation, true, curve(group, "test")))
     return panels
@@ -220,7 +262,8 @@ def forgotten_classes(groups: Sequence[Group]) -> list[ForgottenClasses]:
         )
         order = np.argsort(-lost, kind="stable")
         names = tuple(classes[k] for k in order)
-        panels.append(ForgottenClasses(group.name, labels, names, samples[order], lost[order], times[order]))
+        share = _band([(one.lost / np.maximum(one.samples, 1))[order] for one in found])
+        panels.append(ForgottenClasses(group.name, labels, names, samples[order], lost[order], times[order], share))
     return panels
 
 
@@ -251,12 +294,19 @@ def common_labels(groups: Sequence[Group]) -> Against:
     return "true" if known else "given"
 
 
-def _epochs(run: Run, against: Against, group: Group) -> trajectory.Matrix:
-    """The epochs that all runs of a group have behind them."""
-    return run.correct(against)[: group.epochs]
+def _matrices(group: Group, against: Against) -> list[trajectory.Matrix]:
+    """What was right in the epochs that all runs of a group have behind them, a matrix for each run."""
+    return [run.correct(against)[: group.epochs] for run in group.runs]
 
 
-def _band(group: Group, against: Against, curve: Callable[[trajectory.Matrix], Floats]) -> Band:
-    curves = np.stack([curve(_epochs(run, against, group)) for run in group.runs])
-    spread = curves.std(axis=0, ddof=1) / math.sqrt(len(curves)) if len(curves) > 1 else None
-    return Band(curves.mean(axis=0), spread)
+def _band(curves: Sequence[Floats | Counts]) -> Band:
+    """Over the seeds: a curve for each."""
+    values = np.stack(curves).astype(np.float64)
+    error = values.std(axis=0, ddof=1) / math.sqrt(len(values)) if len(values) > 1 else None
+    return Band(values.mean(axis=0), error, len(values))
+
+
+def _mean(curves: Sequence[Floats | Counts]) -> Mean:
+    """Over the seeds: of the mean of each curve."""
+    found = mean_and_error([float(curve.mean()) for curve in curves])
+    return Mean(found.mean, found.se)

@@ -1,11 +1,19 @@
 // One function per section of the page; `data` is what the page was written with.
 function legend(entries) {
-  return html("div", { class: "legend" }, ...entries.map(({ name, place, fill }) => {
+  return html("div", { class: "legend" }, ...entries.map(({ name, place, fill, opacity, dash }) => {
     const sample = svg("svg", { width: 26, height: 12, "aria-hidden": "true" });
-    if (fill) sample.append(svg("rect", { x: 6, width: 14, height: 12, rx: 2, fill }));
-    else sample.append(svg("line", { x1: 0, x2: 26, y1: 6, y2: 6, stroke: colour(place), "stroke-width": 2, "stroke-dasharray": DASHES[place % SERIES] }));
+    if (fill) sample.append(svg("rect", { x: 6, width: 14, height: 12, rx: 2, fill, opacity: opacity ?? 1 }));
+    else sample.append(svg("line", { x1: 0, x2: 26, y1: 6, y2: 6, stroke: colour(place), "stroke-width": 2, "stroke-dasharray": dash ?? DASHES[place % SERIES] }));
     return html("span", {}, sample, name);
   }));
+}
+
+// What a band is, for the legend of a figure that has one.
+function bandEntry(bands) {
+  const seeds = bands.filter((band) => band?.se).map((band) => band.seeds);
+  if (!seeds.length) return [];
+  const [few, many] = [smallest(seeds), largest(seeds)];
+  return [{ name: `± standard error, ${few === many ? few : `${few} to ${many}`} seeds`, fill: "var(--quiet)", opacity: 0.4 }];
 }
 
 function panel(name, note, ...content) {
@@ -53,10 +61,10 @@ function comparison(data) {
 
 function forgetting(data) {
   const list = data.figures.forgetting;
-  const top = Math.min(1, largest(list.flatMap((p) => p.accuracy.mean.map((v, i) => v + (p.accuracy.se ? p.accuracy.se[i] : 0)))) * 1.04);
+  const top = Math.min(1, largest(list.flatMap((p) => upper(p.accuracy))) * 1.04);
   section("forgetting", "What was forgotten", data.how.forgetting,
-    legend([{ name: "right at this epoch", fill: "var(--yellow)" }, { name: "of those, still right at the end", fill: "var(--blue)" }]),
-    panels(list.map((p) => panel(p.name, `mean deviation gap ${percent(p.mean_gap)}`, bars(p, top, "forgetting")))));
+    legend([{ name: "right at this epoch", fill: "var(--yellow)" }, { name: "of those, still right at the end", fill: "var(--blue)" }, ...bandEntry(list.map((p) => p.accuracy))]),
+    panels(list.map((p) => panel(p.name, `mean deviation gap ${withError(p.mean_gap.value, p.mean_gap.se, percent)}`, bars(p, top, "forgetting")))));
 }
 
 function timeline(data) {
@@ -106,26 +114,30 @@ function anchorRows(p, order) {
 
 function lifeExpectancy(data) {
   const list = data.figures["life-expectancy"];
-  const rows = Math.max(1, largest(list.flatMap((p) => p.lifespans)));
-  const most = largest(list.flatMap((p) => p.columns.flatMap(([, ...v]) => v.map((c) => c / p.samples))));
-  const least = smallest(list.map((p) => 1 / p.samples));
+  const share = (p, count) => count / (p.samples * p.seeds); // counts are summed over the seeds
+  const rows = Math.max(1, Math.ceil(largest(list.flatMap((p) => upper(p.lifespans)))));
+  const most = largest(list.flatMap((p) => p.columns.flatMap(([, ...v]) => v.map((c) => share(p, c)))));
+  const least = smallest(list.map((p) => share(p, 1)));
+  const tenth = (v) => String(Number(v.toFixed(1)));
+  const band = bandEntry(list.map((p) => p.lifespans));
   section("life-expectancy", "How long a state stays needed", data.how["life-expectancy"],
-    panels(list.map((p) => panel(p.name, `${p.run}; mean lifespan ${(p.lifespans.reduce((a, b) => a + b, 0) / p.lifespans.length).toFixed(1)} epochs`, heat({
-      columns: p.columns.map(([first, ...v]) => [first, ...v.map((c) => c / p.samples)]), rows, y0: 0, low: least, high: most, xLabel: "epoch of the state", yLabel: "epochs as anchor", label: `life expectancy: ${p.name}`,
-      tip: (s, r, v) => [`${p.name}: state of epoch ${s + 1}`, `an anchor for ${p.lifespans[s]} epochs`, ...(v ? [`after ${r + 1} epochs: ${Math.round(v * p.samples)} samples, ${percent(v)}`] : [])],
+    ...(band.length ? [legend([{ name: "mean lifespan of a state", place: 1, dash: "" }, ...band])] : []),
+    panels(list.map((p) => panel(p.name, `mean lifespan ${withError(p.mean_lifespan.value, p.mean_lifespan.se, (v) => v.toFixed(1))} epochs`, heat({
+      columns: p.columns.map(([first, ...v]) => [first, ...v.map((c) => share(p, c))]), rows, y0: 0, low: least, high: most, xLabel: "epoch of the state", yLabel: "epochs as anchor", label: `life expectancy: ${p.name}`, curve: p.lifespans,
+      tip: (s, r, v) => [`${p.name}: state of epoch ${s + 1}`, `an anchor for ${spread(p.lifespans, s, tenth)} epochs`, ...(v ? [`after ${r + 1} epochs: ${tenth(v * p.samples)} samples, ${percent(v)}`] : [])],
     }, "life-expectancy")))), rampLegend(percent(least), `${percent(most)} of the validation samples`));
 }
 
 function lineSections(data) {
   const named = (list, key) => list.map((p, place) => ({ name: p.name, band: p[key], place, panel: p }));
   const ends = named(data.figures["end-of-training"], "share");
-  section("end-of-training", "Which epochs still hold something at the end", data.how["end-of-training"], legend(ends),
-    curves(ends, { factor: 100, fromZero: true, xLabel: "epoch of the state", yLabel: "marginal coverage, % of the validation samples", label: "end-of-training coverage", show: (s, i) => spread(s.band, i, percent) }, "end-of-training"));
+  section("end-of-training", "Which epochs still hold something at the end", data.how["end-of-training"], legend([...ends, ...bandEntry(ends.map((s) => s.band))]),
+    curves(ends, { factor: 100, xLabel: "epoch of the state", yLabel: "marginal coverage, % of the validation samples", label: "end-of-training coverage", show: (s, i) => spread(s.band, i, percent) }, "end-of-training"));
   const sets = named(data.figures["contributing-set"], "anchors");
   const size = (p, anchors) => (p.bytes_each === null ? "" : `, ${readable(anchors * p.bytes_each)}`);
-  const told = sets.map((s) => ({ ...s, name: `${s.name}: at most ${Number(largest(s.band.mean).toFixed(1))}${size(s.panel, largest(s.band.mean))}${s.panel.kept ? "" : ", had it kept them"}` }));
-  section("contributing-set", "How many states must be kept", data.how["contributing-set"], legend(told),
-    curves(sets, { fromZero: true, least: 1, xLabel: "epoch", yLabel: "anchors in the contributing set", label: "contributing set", show: (s, i) => spread(s.band, i, (v) => String(Number(v.toFixed(2)))) + size(s.panel, s.band.mean[i]) }, "contributing-set"));
+  const told = sets.map((s) => ({ ...s, name: `${s.name}: at most ${s.panel.most}${size(s.panel, s.panel.most)}${s.panel.kept ? "" : ", had it kept them"}` }));
+  section("contributing-set", "How many states must be kept", data.how["contributing-set"], legend([...told, ...bandEntry(sets.map((s) => s.band))]),
+    curves(sets, { least: 1, xLabel: "epoch", yLabel: "anchors in the contributing set", label: "contributing set", show: (s, i) => spread(s.band, i, (v) => String(Number(v.toFixed(2)))) + size(s.panel, s.band.mean[i]) }, "contributing-set"));
   testAgainstValidation(data);
 }
 
@@ -133,10 +145,10 @@ function testAgainstValidation(data) {
   const list = data.figures["test-vs-validation"];
   const kinds = [["test", "test", 0], ["validation, true labels", "validation_true", 1], ["validation, given labels", "validation", 2]];
   const known = kinds.filter(([, key]) => list.some((p) => p[key]));
-  const all = list.flatMap((p) => known.flatMap(([, key]) => (p[key] ? p[key].mean : [])));
-  const [low, top] = [Math.max(0, smallest(all) - 0.03), Math.min(1, largest(all) + 0.03)];
+  const all = list.flatMap((p) => known.flatMap(([, key]) => (p[key] ? [p[key]] : [])));
+  const [low, top] = [Math.max(0, smallest(all.flatMap(lower)) - 0.03), Math.min(1, largest(all.flatMap(upper)) + 0.03)];
   section("test-vs-validation", "Test against validation", data.how["test-vs-validation"],
-    legend(known.map(([name, , place]) => ({ name, place }))),
+    legend([...known.map(([name, , place]) => ({ name, place })), ...bandEntry(all)]),
     panels(list.map((p) => panel(p.name, "", curves(known.filter(([, key]) => p[key]).map(([name, key, place]) => ({ name, place, band: p[key] })),
       { factor: 100, low, top, height: 240, xLabel: "epoch", yLabel: "accuracy (%)", prefix: `${p.name}, `, label: `test against validation: ${p.name}`, show: (s, i) => spread(s.band, i, percent) }, "test-vs-validation")))));
 }
@@ -144,19 +156,22 @@ function testAgainstValidation(data) {
 function forgottenClasses(data) {
   const list = data.figures["forgotten-classes"].filter((p) => p.lost.some((n) => n > 0));
   if (!list.length) return;
-  const ROWS = 12, step = 22, most = largest(list.flatMap((p) => p.lost.map((n, i) => n / Math.max(1, p.samples[i]))));
-  section("forgotten-classes", "Which classes were forgotten", data.how["forgotten-classes"], panels(list.map((p) => {
+  const ROWS = 12, step = 22, most = largest(list.flatMap((p) => upper(p.share)));
+  const band = bandEntry(list.map((p) => p.share));
+  section("forgotten-classes", "Which classes were forgotten", data.how["forgotten-classes"], ...(band.length ? [legend(band)] : []), panels(list.map((p) => {
     const shown = p.classes.slice(0, ROWS);
     const note = p.classes.length > ROWS ? `the ${ROWS} of ${p.classes.length} classes that lost most` : "";
     return panel(p.name, note, chart((width) => {
       const longest = largest(shown.map((name) => name.length));
-      const left = Math.min(130, width * 0.36, 14 + 6.6 * longest), inner = width - left - 48;
+      const left = Math.min(130, width * 0.36, 14 + 6.6 * longest), inner = width - left - (p.share.se ? 84 : 48);
       const root = svg("svg", { viewBox: `0 0 ${width} ${shown.length * step}`, height: shown.length * step, role: "img", "aria-label": `forgotten classes: ${p.name}` });
       shown.forEach((name, i) => {
-        const share = p.lost[i] / Math.max(1, p.samples[i]), letters = Math.floor(left / 6.4);
+        const letters = Math.floor(left / 6.4), at = (share) => Math.max(0, (share / most) * inner), y = i * step + 3;
+        const [low, end, high] = [lower(p.share)[i], p.share.mean[i], upper(p.share)[i]].map(at);
         root.append(svg("text", { x: left - 6, y: i * step + 14, "text-anchor": "end" }, name.length > letters ? `${name.slice(0, letters - 1)}…` : name));
-        root.append(svg("rect", { x: left, y: i * step + 3, width: Math.max(1, (share / most) * inner), height: 15, rx: 2, fill: "var(--yellow)" }));
-        root.append(svg("text", { class: "value", x: left + (share / most) * inner + 5, y: i * step + 14 }, percent(share, 1)));
+        root.append(svg("rect", { x: left, y, width: Math.max(1, end), height: 15, rx: 2, fill: "var(--yellow)" }));
+        if (p.share.se) root.append(svg("rect", { class: "band", x: left + low, y, width: high - low, height: 15, fill: "var(--ink)", opacity: 0.35 }));
+        root.append(svg("text", { class: "value", x: left + high + 5, y: y + 11 }, spread(p.share, i, (v) => percent(v, 1))));
       });
       const index = (i) => (shown[i] === undefined ? null : { index: i, x: left, y: i * step, lines: [shown[i], `${p.lost[i]} of ${p.samples[i]} samples once right, wrong at the end`, `${p.times_lost[i]} changes from right to wrong on the way`] });
       return { layers: [root], index, at: (_, y) => index(Math.floor(y / step)) };

@@ -13,15 +13,36 @@ from vista.analysis.runs import Group
 from vista.report import drawing, figures
 
 pytest.importorskip("matplotlib", reason="figures need matplotlib")
+from matplotlib.collections import PolyCollection
+
 GROUPS = [Group("plain", (hand_run("a"), hand_run("b", HAND[::-1].copy()))), Group("$ours$ <b>", (hand_run("c"),))]
 
 
 def test_bars_are_as_tall_as_the_data() -> None:
     figure = drawing.draw("forgetting", GROUPS)
     (panel, _) = figures.forgetting(GROUPS)
-    heights = [[bar.get_height() for bar in bars] for bars in figure.axes[0].containers if hasattr(bars, "patches")]
-    assert heights[0] == pytest.approx(100 * panel.accuracy.mean)
-    assert heights[1] == pytest.approx(100 * panel.residual.mean)
+    heights = [[bar.get_height() for bar in bars] for bars in figure.axes[0].containers]
+    assert heights == [pytest.approx(100 * panel.accuracy.mean), pytest.approx(100 * panel.residual.mean)]
+
+
+def edges(band: PolyCollection, at: float) -> tuple[float, float]:
+    """Lowest and highest point of what is filled at a place."""
+    (path,) = band.get_paths()
+    inside = [y for x, y in path.vertices if abs(x - at) < 1e-9]
+    return min(inside), max(inside)
+
+
+def test_bars_of_several_seeds_lie_in_a_band_as_wide_as_an_epoch() -> None:
+    several, alone = drawing.draw("forgetting", GROUPS).axes
+    (panel, _) = figures.forgetting(GROUPS)
+    assert len(several.collections) == 2
+    for drawn, band in zip(several.collections, (panel.accuracy, panel.residual), strict=True):
+        assert band.se is not None
+        # A step ends where the next begins, so an edge has the points of both epochs.
+        assert edges(drawn, 0.5) == pytest.approx((100 * band.low[0], 100 * band.high[0]))
+        assert edges(drawn, 4.5) == pytest.approx((100 * band.low[3], 100 * band.high[3]))
+        assert edges(drawn, 2.5) == pytest.approx((100 * band.low[1:3].min(), 100 * band.high[1:3].max()))
+    assert not alone.collections
 
 
 def test_curves_are_the_data_with_a_band_for_several_seeds() -> None:
@@ -29,14 +50,43 @@ def test_curves_are_the_data_with_a_band_for_several_seeds() -> None:
     panels = figures.end_of_training(GROUPS)
     for line, panel in zip(axes.lines, panels, strict=True):
         assert line.get_ydata() == pytest.approx(100 * panel.share.mean)
-    assert len(axes.collections) == 1
+    (drawn,) = axes.collections
+    for epoch in range(4):
+        expected = 100 * panels[0].share.low[epoch], 100 * panels[0].share.high[epoch]
+        assert edges(drawn, epoch + 1) == pytest.approx(expected)
     assert len({(line.get_color(), str(line.get_linestyle())) for line in axes.lines}) == 2
 
 
-def test_heat_map_cells_are_the_data() -> None:
-    axes = drawing.draw("life-expectancy", GROUPS[1:]).axes[0]
-    cells = np.ma.filled(axes.images[0].get_array(), 0)
-    assert cells == pytest.approx(100 * figures.life_expectancy(GROUPS[1:])[0].by_age / 6)
+@pytest.mark.parametrize("name", [name for name in drawing.DRAWINGS if name != "marginal-coverage"])
+def test_the_legend_says_what_a_band_is(name: str) -> None:
+    def legends(groups: list[Group]) -> list[str]:
+        figure = drawing.draw(name, groups)
+        found = [*figure.legends, *(axes.get_legend() for axes in figure.axes if axes.get_legend())]
+        return [text.get_text() for legend in found for text in legend.get_texts()]
+
+    assert "± standard error, 2 seeds" in legends(GROUPS)
+    assert not [text for text in legends(GROUPS[1:]) if "±" in text]
+    more = Group("more", tuple(hand_run(name) for name in "xyz"))
+    assert "± standard error, 2 to 3 seeds" in legends([*GROUPS, more])
+
+
+def test_anchors_say_whose_they_are_where_there_are_several_seeds() -> None:
+    several, _, alone, _ = drawing.draw("marginal-coverage", GROUPS).axes
+    assert [axes.get_title(loc="left") for axes in (several, alone)] == ["plain", "$ours$ <b>"]
+    assert [text.get_text() for text in several.texts] == ["one of 2 seeds: a"]
+    assert not alone.texts
+
+
+def test_heat_map_cells_are_the_mean_over_the_seeds_and_lifespans_a_line_in_a_band() -> None:
+    several, alone, _ = drawing.draw("life-expectancy", GROUPS).axes
+    for axes, panel in zip((several, alone), figures.life_expectancy(GROUPS), strict=True):
+        cells = np.ma.filled(axes.images[0].get_array(), 0)
+        assert cells == pytest.approx(100 * panel.by_age / (6 * panel.seeds))
+    (line,), (band,) = several.lines, several.collections
+    spans = figures.life_expectancy(GROUPS)[0].lifespans
+    assert line.get_ydata() == pytest.approx(spans.mean)
+    assert edges(band, 2) == pytest.approx((spans.low[1], spans.high[1]))
+    assert not alone.lines
 
 
 @pytest.mark.parametrize("name", list(drawing.DRAWINGS))

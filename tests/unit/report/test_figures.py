@@ -22,8 +22,9 @@ def test_forgetting() -> None:
     assert panel.against == "given"
     assert panel.accuracy.mean == pytest.approx([2 / 6, 4 / 6, 3 / 6, 4 / 6])
     assert panel.residual.mean == pytest.approx([1 / 6, 3 / 6, 3 / 6, 4 / 6])
-    assert panel.mean_gap == pytest.approx(1 / 12)
-    assert panel.accuracy.se is None
+    assert panel.gap.mean == pytest.approx([1 / 6, 1 / 6, 0, 0])
+    assert panel.mean_gap.value == pytest.approx(1 / 12)
+    assert panel.mean_gap.se is None
 
 
 def test_forgetting_is_judged_by_true_labels_where_all_runs_know_them() -> None:
@@ -33,13 +34,53 @@ def test_forgetting_is_judged_by_true_labels_where_all_runs_know_them() -> None:
     assert figures.forgetting([Group("knows", (knows,)), *ONE])[0].against == "given"
 
 
-def test_several_seeds_are_a_mean_with_a_band() -> None:
+def test_several_seeds_are_a_mean_in_a_band_of_a_standard_error_to_either_side() -> None:
     (panel,) = figures.forgetting(TWO_SEEDS)
     assert panel.accuracy.mean == pytest.approx([2 / 6, 4 / 6, 3 / 6, 5 / 6])
     # At the end 4 and 6 of 6 are right: standard deviation sqrt(2) / 6, over sqrt(2).
     assert panel.accuracy.se == pytest.approx([0, 0, 0, 1 / 6])
+    assert panel.accuracy.low == pytest.approx([2 / 6, 4 / 6, 3 / 6, 4 / 6])
+    assert panel.accuracy.high == pytest.approx([2 / 6, 4 / 6, 3 / 6, 6 / 6])
+    assert panel.accuracy.seeds == 2
     assert panel.residual.mean == pytest.approx([1.5 / 6, 3.5 / 6, 3 / 6, 5 / 6])
-    assert panel.mean_gap == pytest.approx((1 / 12 + 0) / 2)
+    assert panel.residual.se == pytest.approx([0.5 / 6, 0.5 / 6, 0, 1 / 6])
+    assert panel.gap.mean == pytest.approx([0.5 / 6, 0.5 / 6, 0, 0])
+    # The runs' own mean gaps are 1/12 and 0.
+    assert (panel.mean_gap.value, panel.mean_gap.se) == pytest.approx((1 / 24, 1 / 24))
+
+
+def test_one_run_has_no_band() -> None:
+    for band in (figures.forgetting(ONE)[0].accuracy, figures.end_of_training(ONE)[0].share):
+        assert band.se is None
+        assert band.seeds == 1
+        assert (band.low == band.mean).all()
+        assert (band.high == band.mean).all()
+
+
+def test_every_curve_has_a_band_for_several_seeds() -> None:
+    (ends,), (anchors,) = figures.end_of_training(TWO_SEEDS), figures.contributing_set(TWO_SEEDS)
+    assert ends.share.mean == pytest.approx([0, 2 / 6, 0, 7 / 12])
+    assert ends.share.se == pytest.approx([0, 2 / 6, 0, 5 / 12])
+    # Anchors at the end: two of the first run; of the second its last state alone.
+    assert anchors.anchors.mean == pytest.approx([1, 1, 2, 1.5])
+    assert anchors.anchors.se == pytest.approx([0, 0, 0, 0.5])
+    assert anchors.most == 2
+    pair = (Run("a", Path("a"), record_of(val_given=HAND, val_true=HAND, test=HAND)),
+            Run("b", Path("b"), record_of(val_given=SHIFTED, val_true=SHIFTED, test=SHIFTED)))  # fmt: skip
+    (accuracies,) = figures.test_against_validation([Group("both", pair)])
+    for band in (accuracies.validation, accuracies.validation_true, accuracies.test):
+        assert band is not None
+        assert band.se == pytest.approx([0, 0, 0, 1 / 6])
+
+
+def test_life_expectancy_of_several_seeds_is_summed_and_its_lifespans_have_a_band() -> None:
+    (panel,) = figures.life_expectancy(TWO_SEEDS)
+    # The second run's states live 1, 2, 1 and 1 epochs.
+    assert panel.by_age.tolist() == [[4, 8, 2, 7], [0, 8, 0, 0], [0, 4, 0, 0], [0, 0, 0, 0]]
+    assert panel.seeds == 2
+    assert panel.lifespans.mean.tolist() == [1, 2.5, 1, 1]
+    assert panel.lifespans.se == pytest.approx([0, 0.5, 0, 0])
+    assert (panel.mean_lifespan.value, panel.mean_lifespan.se) == pytest.approx((1.375, 0.125))
 
 
 def test_seeds_that_are_at_different_epochs_are_compared_as_far_as_all_are() -> None:
@@ -56,6 +97,12 @@ def test_marginal_coverage_of_the_runs_own_anchors() -> None:
     assert panel.weights == pytest.approx([0.8, 0.2])
 
 
+def test_anchors_of_several_seeds_are_those_of_the_first_which_is_named() -> None:
+    (panel,) = figures.marginal_coverage(TWO_SEEDS)
+    assert (panel.run, panel.seeds) == ("a", 2)
+    assert panel.states.tolist() == [2, 4]
+
+
 def test_marginal_coverage_by_a_tolerance() -> None:
     light = hand_run(config={"options": {**BASIC, "tau": 0.2}})
     (panel,) = figures.marginal_coverage([Group("light", (light,))])
@@ -66,7 +113,8 @@ def test_marginal_coverage_by_a_tolerance() -> None:
 
 def test_life_expectancy() -> None:
     (panel,) = figures.life_expectancy(ONE)
-    assert panel.lifespans.tolist() == [1, 3, 1, 1]
+    assert panel.lifespans.mean.tolist() == [1, 3, 1, 1]
+    assert panel.mean_lifespan.value == 1.5
     assert panel.by_age.tolist() == [[2, 4, 1, 1], [0, 4, 0, 0], [0, 4, 0, 0], [0, 0, 0, 0]]
 
 
@@ -79,6 +127,7 @@ def test_contributing_set_and_its_bytes() -> None:
     (own,) = figures.contributing_set([Group("light", (run,))])
     assert own.anchors.mean.tolist() == [1, 1, 1, 1]
     assert own.bytes_each == 100 * 3 * 2
+    assert own.most == 1
     (basic,) = figures.contributing_set(ONE)
     assert basic.anchors.mean.tolist() == [1, 1, 2, 2]
     assert basic.bytes_each is None
@@ -102,6 +151,12 @@ def test_forgotten_classes_are_sorted_by_loss() -> None:
     (panel,) = figures.forgotten_classes([Group("run", (run,))])
     assert panel.classes == ("y", "x")
     assert panel.lost.tolist() == [1, 0]
+    assert panel.share.mean == pytest.approx([1 / 3, 0])
+    other = hand_run("b", SHIFTED, classes=("x", "y"), val_labels=np.array([1, 1, 1, 0, 0, 0]))
+    (both,) = figures.forgotten_classes([Group("both", (run, other))])
+    assert both.samples.tolist() == [6, 6]
+    assert both.share.mean == pytest.approx([1 / 6, 0])
+    assert both.share.se == pytest.approx([1 / 6, 0])
     assert figures.forgotten_classes(ONE) == []
 
 
