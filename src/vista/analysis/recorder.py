@@ -40,8 +40,8 @@ class TrajectoryRecorder:
     ) -> None:
         """``val_labels`` ``[m]`` are the given ones, ``true_labels`` those known to be right, ``classes`` the names.
 
-        ``config`` is any description that JSON holds: runs that differ in its ``seed`` alone are drawn as one, and
-        ``method`` is the name shown.
+        ``config`` is any description that JSON holds: runs that differ in its ``seed`` alone are drawn as one,
+        ``method`` is the name shown, and ``epochs`` says when a page that follows the run may stop.
         """
         count = _count_classes(val_labels, num_classes, classes)
         self.folder = Path(folder)

@@ -17,7 +17,7 @@ from vista.analysis import other_tools, recorder
 from vista.analysis.trajectory import Matrix
 from vista.training import run_folder
 from vista.training.config import INCIDENTAL
-from vista.training.record import TEST, VAL_GIVEN, VAL_TRUE, Record
+from vista.training.record import COVERAGE, EPOCHS, TEST, VAL_GIVEN, VAL_TRUE, Record
 from vista.training.run_folder import RunFolder, find_runs
 
 Against = Literal["given", "true", "test"]
@@ -71,6 +71,13 @@ class Run:
     @property
     def keeps_anchors(self) -> bool:
         return any("anchors" in line for line in self.record.lines)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will come. A recorder's run says so by the ``epochs`` of its ``config``, or never."""
+        if self.is_folder:
+            return self.metrics is not None
+        return self.path.is_file() or (self.epochs is not None and len(self) >= self.epochs)
 
     @property
     def seed(self) -> Any:
@@ -230,12 +237,15 @@ def _from_folder(folder: RunFolder) -> Run:
 
 def _from_recorder(path: Path) -> Run:
     about = recorder.read_description(path)
+    begun = any((path / name).exists() for name in (COVERAGE, EPOCHS))
+    planned = about["config"].get("epochs")
     return _checked(
         Run(
             name=path.name,
             path=path,
-            record=Record.read(path),
+            record=Record.read(path) if begun else Record({VAL_GIVEN: len(about["val_labels"])}),
             config=about["config"],
+            epochs=planned if isinstance(planned, int) else None,
             classes=tuple(about["classes"]),
             val_labels=np.array(about["val_labels"], dtype=np.int64),
             val_true=None if about["true_labels"] is None else np.array(about["true_labels"], dtype=np.int64),

@@ -27,7 +27,7 @@ def watch(
     while True:
         runs = _read_while_written(paths, lambda: wait(seconds))
         state = _state(runs)
-        over = all(not run.is_folder or run.metrics is not None for run in runs)
+        over = all(run.is_over for run in runs)
         if state != before or over:
             write_page(runs, page, watching=not over, refresh_seconds=max(1, round(seconds)))
             wrote(runs, over)

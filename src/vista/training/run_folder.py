@@ -73,16 +73,13 @@ class RunFolder:
             raise FileNotFoundError(
                 f"{self.path} has no {TEACHER}: its method keeps no teacher, or it has not finished"
             )
-        return load_file(self.path / TEACHER)["teacher"]
+        return _tensors(self.path / TEACHER)["teacher"]
 
     def weights(self, which: Which) -> dict[str, Tensor]:
         path = self.path / f"{which}.safetensors"
         if not path.exists():
             raise FileNotFoundError(f"{path} is not there: the run has not finished (`vista resume {self.path}`)")
-        try:
-            return load_file(path)
-        except SafetensorError as error:
-            raise ValueError(f"{path} is damaged or cut short: {error}") from error
+        return _tensors(path)
 
     def is_finished(self) -> bool:
         return (self.path / METRICS).exists()
@@ -109,6 +106,13 @@ class RunFolder:
             file.write(str(os.getpid()))
             file.flush()
             yield
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"{path} is damaged or cut short: {error}") from error
 
 
 def find_runs(root: str | Path) -> list[RunFolder]:

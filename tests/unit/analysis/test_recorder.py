@@ -33,6 +33,16 @@ def test_the_record_says_what_was_right(tmp_path: Path) -> None:
     assert not run.has("test")
 
 
+def test_a_recorder_before_its_first_epoch_is_a_run_without_one(tmp_path: Path) -> None:
+    recorder = TrajectoryRecorder(tmp_path / "mine", LABELS, config={"epochs": 4})
+    run = read_run(tmp_path / "mine")
+    assert (len(run), run.epochs, run.is_over) == (0, 4, False)
+    recorder.end_epoch(logits_of(HAND[0]))
+    (tmp_path / "mine" / "coverage.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match=r"it has no coverage\.safetensors"):
+        read_run(tmp_path / "mine")
+
+
 def test_true_labels_and_test_samples_are_followed_too(tmp_path: Path) -> None:
     recorder = TrajectoryRecorder(tmp_path / "mine", LABELS, true_labels=[1, 1, 2, 0, 1, 2])
     recorder.end_epoch(logits_of(HAND[1]).numpy(), test_logits=torch.eye(3), test_labels=[0, 1, 1])

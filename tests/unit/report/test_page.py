@@ -14,7 +14,7 @@ import pytest
 from made_runs import hand_run, write_pictures, write_run
 from PIL import Image
 
-from vista.analysis import read_runs
+from vista.analysis import TrajectoryRecorder, read_runs
 from vista.report import page, pictures
 from vista.report.page import safe_json, write_page
 from vista.report.payload import payload
@@ -124,6 +124,30 @@ def test_watching_writes_when_a_record_changes_and_ends_when_all_have_finished(t
     watch([run], out, wrote, seconds=2.0, wait=wait)
     assert seen == [(False, True), (True, False)]
     assert waits == 2
+
+
+@pytest.mark.parametrize("planned", [{"epochs": 2}, {}])
+def test_watching_a_loop_of_ones_own_ends_with_its_planned_epochs(tmp_path: Path, planned: dict[str, int]) -> None:
+    recorder = TrajectoryRecorder(tmp_path / "mine", [0, 1, 0, 1], config={"method": "own", **planned})
+    seen: list[tuple[int, bool]] = []
+    waits = 0
+
+    def wait(_: float) -> None:
+        nonlocal waits
+        waits += 1
+        if waits > 2:
+            raise KeyboardInterrupt
+        recorder.end_epoch(np.eye(2)[[0, 1, 1, 1]])
+
+    def wrote(runs: Any, over: bool) -> None:
+        seen.append((len(runs[0]), over))
+
+    if planned:
+        watch([tmp_path / "mine"], tmp_path / "page.html", wrote, wait=wait)
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            watch([tmp_path / "mine"], tmp_path / "page.html", wrote, wait=wait)
+    assert seen == [(0, False), (1, False), (2, bool(planned))]
 
 
 def test_watching_looks_twice_at_a_run_that_is_just_being_written(tmp_path: Path) -> None:
