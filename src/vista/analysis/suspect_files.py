@@ -8,10 +8,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+from vista.analysis import suspects
 from vista.analysis.suspects import Labels, Suspects
-from vista.training import durable
+from vista.training import durable, run_folder
+from vista.training.run_folder import RunFolder
 
 FORMAT = 1
+TABLE, LIST = "suspected_labels.csv", "suspected_labels.json"
 FIELDS = ("id", "given", "given_name", "suggested", "suggested_name", "score")
 
 
@@ -66,6 +69,31 @@ def report(found: Suspects, count: int) -> dict[str, Any]:
         "quality": found.quality(),
         "suspects": rows(found, count),
     }
+
+
+def report_of(folder: RunFolder, most: int) -> dict[str, Any] | None:
+    """The first ``most`` suspects of a run: by its teacher, or by the list that was made while it had one."""
+    if (folder.path / run_folder.TEACHER).exists():
+        found = suspects.of_run(folder)
+        return report(found, min(found.estimated, most))
+    if not (folder.path / LIST).exists():
+        return None
+    kept = read_json(folder.path / LIST, len(folder.data()["classes"]))
+    return {**kept, "suspects": kept["suspects"][: min(kept["estimated"], most)]}
+
+
+def read_json(path: Path, num_classes: int) -> dict[str, Any]:
+    """What :func:`write_json` wrote; another format or a class that there is not is refused by name."""
+    kept = dict(durable.read_json(path))
+    if kept.get("format") != FORMAT:
+        raise ValueError(f"{path} has format {kept.get('format')!r}, but this version reads format {FORMAT}")
+    for row in kept["suspects"]:
+        for name in ("given", "suggested", "true"):
+            if not 0 <= row.get(name, 0) < num_classes:
+                raise ValueError(
+                    f"{path}: {name} of sample {row['id']} is {row[name]}, but num_classes is {num_classes}"
+                )
+    return kept
 
 
 def write_json(path: Path, found: Suspects, count: int) -> None:

@@ -23,7 +23,6 @@ ABOUT = """Rank the training samples of a finished run by how little its final t
 Ids are positions in the training data as shipped. The list goes to suspected_labels.csv and .json in the run's
 folder."""
 SHOWN = 20
-NAME = "suspected_labels"
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ def run(argv: list[str]) -> int:
     count = _count(flags, found)
     place = Path(flags.out) if flags.out else folder.path
     place.mkdir(parents=True, exist_ok=True)
-    written = [place / f"{NAME}.csv", place / f"{NAME}.json"]
+    written = [place / suspect_files.TABLE, place / suspect_files.LIST]
     suspect_files.write_csv(written[0], found, count)
     suspect_files.write_json(written[1], found, count)
     if flags.clean is not None:

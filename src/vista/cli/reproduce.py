@@ -12,7 +12,7 @@ from rich.table import Table
 from vista.cli import failures, terminal
 from vista.cli.arguments import Output, parse
 from vista.cli.execute import execute
-from vista.reproduce import ledger, names, page, runs, study
+from vista.reproduce import ledger, names, page, restore, runs, study
 from vista.training import durable
 from vista.training.drive import Job
 from vista.training.loop import Interrupted
@@ -48,6 +48,8 @@ class ReproduceFlags(Output):
     """Folder of the ledger."""
     add: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Add the finished runs below this folder to the ledger; nothing is run."""
+    restore: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RECORD")] = ()
+    """Make the folders of these records of the ledger again, for `vista report`; nothing is run."""
     table: bool = False
     """Write RESULTS.md from the ledger; nothing is run."""
 
@@ -59,6 +61,11 @@ def run(argv: list[str]) -> int:
         for folder in ledger.finished_below(flags.add):
             kept = ledger.add(folder, flags.results, with_bits=runs.is_drawn(folder.config()))
             out.print(f"{folder.path} -> {kept}", soft_wrap=True, markup=False)
+        return 0
+    if flags.restore:
+        for path in flags.restore:
+            folder = restore.restore(ledger.read_record(path), flags.out, flags.root)
+            out.print(f"{path} -> {folder.path}", soft_wrap=True, markup=False)
         return 0
     if flags.table:
         durable.write(Path("RESULTS.md"), page.write(flags.results).encode())

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import vista
-from vista.analysis import suspect_files, suspects
+from vista.analysis import suspect_files
 from vista.analysis.runs import Group, Run, grouped
 from vista.analysis.table import COLUMNS, comparison
 from vista.analysis.trajectory import best_epoch
@@ -67,9 +67,10 @@ def _figures(groups: Sequence[Group]) -> dict[str, Any]:
     data["life-expectancy"] = [
         {
             "name": panel.name,
-            "run": panel.run,
+            "seeds": panel.seeds,
             "samples": panel.samples,
-            "lifespans": panel.lifespans.tolist(),
+            "lifespans": _plain(panel.lifespans),
+            "mean_lifespan": _plain(panel.mean_lifespan),
             "columns": [[0, *_trimmed(column.tolist())] for column in panel.by_age.T],
         }
         for panel in figures.life_expectancy(groups)
@@ -95,24 +96,25 @@ def _trimmed(values: list[Any]) -> list[Any]:
 
 
 def _suspects(groups: Sequence[Group]) -> dict[str, Any] | None:
-    """Of the run with a teacher that has the highest validation accuracy."""
-    able = [r for g in groups for r in g.runs if r.is_folder and (r.path / run_folder.TEACHER).exists()]
+    """Of the run with the highest validation accuracy, among those that have a teacher or a list made by one."""
+    files = (run_folder.TEACHER, suspect_files.LIST)
+    able = [r for g in groups for r in g.runs if r.is_folder and any((r.path / name).exists() for name in files)]
     if not able:
         return None
     run = max(able, key=lambda r: float(r.correct("given")[best_epoch(r.correct("given")) - 1].mean()))
-    found = suspects.of_run(RunFolder(run.path))
+    found = suspect_files.report_of(RunFolder(run.path), MOST_SUSPECTS)
+    assert found is not None
     rows: list[dict[str, Any]] = [
-        {key: value for key, value in row.items() if not key.endswith("_name")}
-        for row in suspect_files.rows(found, min(found.estimated, MOST_SUSPECTS))
+        {key: value for key, value in row.items() if not key.endswith("_name")} for row in found["suspects"]
     ]
-    note = f"By {run.path}: about {found.estimated} of {len(found)} training labels look wrong"
-    quality = found.quality()
+    note = f"By {run.path}: about {found['estimated']} of {found['samples']} training labels look wrong"
+    quality = found["quality"]
     if quality is not None and quality["auroc"] is not None:
         note += (
             f"; {quality['wrong']} truly are. AUROC {quality['auroc']:.4f}, average precision "
             f"{quality['average_precision']:.4f}"
         )
-    if found.estimated > len(rows):
+    if found["estimated"] > len(rows):
         note += f". The first {len(rows)} are here, `vista labels` writes all"
     try:
         uris = pictures.thumbnails(run.config["data"], run.config["root"], [row["id"] for row in rows])
@@ -120,7 +122,7 @@ def _suspects(groups: Sequence[Group]) -> dict[str, Any] | None:
         uris, note = [], f"{note}. No pictures: {error}"
     for row, uri in zip(rows, uris):
         row["picture"] = uri
-    return {"rows": rows, "classes": list(found.classes), "note": f"{note}."} if rows else None
+    return {"rows": rows, "classes": list(run.classes or ()), "note": f"{note}."} if rows else None
 
 
 def _plain(value: Any) -> Any:

@@ -8,7 +8,7 @@ import pkgutil
 
 from vista.reproduce.grid import Study
 
-_MACHINERY = ("grid", "ledger", "page", "protocol", "runs")
+_MACHINERY = ("grid", "ledger", "page", "protocol", "restore", "runs")
 
 
 def names() -> list[str]:

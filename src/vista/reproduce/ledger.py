@@ -1,8 +1,8 @@
 """The ledger: one small record per finished run, from which every table is written.
 
 A record says what was run (configuration, seed, hashes of labels and split), where (commit, machine, versions), how it
-went (a line per epoch) and what it came to. The bits of the trajectory lie beside it where a figure needs them. No
-weights.
+went (a line per epoch) and what it came to. The bits of the trajectory lie beside it where a figure needs them, and the
+labels that it suspects in a folder of their own where a page shows them. No weights.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vista.analysis import suspect_files
 from vista.training import durable, record, run_folder
 from vista.training.config import TrainConfig
 from vista.training.run_folder import RunFolder
 
 FORMAT = 1
-FOLDER = "runs"  # below results/
+FOLDER, SUSPECTS = "runs", "suspects"  # below results/
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,11 @@ class LedgerRecord:
         """Where its trajectory lies, if it was kept."""
         return self.path.with_suffix(".safetensors")
 
+    @property
+    def suspects(self) -> Path:
+        """Where the labels that it suspects lie, if they were kept."""
+        return self.path.parent.parent / SUSPECTS / self.path.name
+
 
 def cell_of(config: TrainConfig) -> str:
     """A run without its seed."""
@@ -58,7 +64,10 @@ def differing_fields(one: TrainConfig, other: TrainConfig) -> list[str]:
 
 
 def add(run: RunFolder, results: Path, *, with_bits: bool) -> Path:
-    """Write a finished run's record into the ledger; the same run again replaces its record."""
+    """Write a finished run's record into the ledger; the same run again replaces its record.
+
+    With the bits goes the list of suspected labels, where ``vista labels`` has written one.
+    """
     config, trajectory = run.config(), run.record()
     name = _name(config)
     target = results / FOLDER / f"{name}.json"
@@ -75,6 +84,9 @@ def add(run: RunFolder, results: Path, *, with_bits: bool) -> Path:
     }
     if with_bits:
         durable.write(target.with_suffix(".safetensors"), (run.path / record.COVERAGE).read_bytes())
+    if with_bits and (run.path / suspect_files.LIST).exists():
+        (results / SUSPECTS).mkdir(exist_ok=True)
+        durable.write(results / SUSPECTS / target.name, (run.path / suspect_files.LIST).read_bytes())
     durable.write(target, _compact(kept))
     return target
 
@@ -95,10 +107,13 @@ def _compact(kept: dict[str, Any]) -> bytes:
 
 def read(results: Path) -> list[LedgerRecord]:
     """Every record, in the order of its name."""
-    return [_read(path) for path in sorted((results / FOLDER).glob("*.json"))]
+    return [read_record(path) for path in sorted((results / FOLDER).glob("*.json"))]
 
 
-def _read(path: Path) -> LedgerRecord:
+def read_record(path: Path) -> LedgerRecord:
+    """One of them."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist: records of runs lie in results/{FOLDER}/")
     kept = durable.read_json(path)
     if kept.get("format") != FORMAT:
         raise ValueError(f"{path} has format {kept.get('format')!r}, but this version reads {FORMAT}")

@@ -22,6 +22,7 @@ from vista import exchange, models, noise, split
 from vista.data import source
 from vista.data.augment import Augmentation, CutMix
 from vista.data.loader import Inputs, Loader
+from vista.data.source import Source
 from vista.methods import Method, Task
 from vista.models import dropout
 from vista.noise import NoisyLabels
@@ -220,13 +221,7 @@ def prepare(config: TrainConfig, folder: RunFolder, earlier: dict[str, nn.Module
 def load_samples(config: TrainConfig, device: torch.device) -> Samples:
     """Labels made noisy, then split; inputs brought to the device."""
     data = source.load(config.data, config.root)
-    noise_seed = config.seed if config.noise_seed is None else config.noise_seed
-    split_seed = config.seed if config.split_seed is None else config.split_seed
-    given = noise.make(
-        config.noise, data.train_labels, data.num_classes, noise_seed, groups=data.groups, root=config.root
-    )
-    held_out = int(config.validation) if config.validation >= 1 else config.validation
-    parts = split.stratified(given.given, held_out, split_seed)
+    given, parts = labels_and_split(config, data, config.root)
     dtype = torch.float64 if config.precision == "fp64" else torch.float32
 
     def placed(values: np.ndarray, rows: np.ndarray | None = None) -> Inputs:
@@ -248,6 +243,15 @@ def load_samples(config: TrainConfig, device: torch.device) -> Samples:
         "padding": data.padding,
     }
     return Samples(train, val, placed(data.test_inputs), given, parts, data.test_labels, description)
+
+
+def labels_and_split(config: TrainConfig, data: Source, root: str | None) -> tuple[NoisyLabels, Split]:
+    """The labels that a run is given, and which of them it trains on: functions of its seeds."""
+    noise_seed = config.seed if config.noise_seed is None else config.noise_seed
+    split_seed = config.seed if config.split_seed is None else config.split_seed
+    given = noise.make(config.noise, data.train_labels, data.num_classes, noise_seed, groups=data.groups, root=root)
+    held_out = int(config.validation) if config.validation >= 1 else config.validation
+    return given, split.stratified(given.given, held_out, split_seed)
 
 
 def make_task(config: TrainConfig, samples: Samples, device: torch.device, earlier: dict[str, nn.Module]) -> Task:

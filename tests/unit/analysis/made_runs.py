@@ -70,7 +70,8 @@ def write_run(
     labels = noisy_labels(samples, len(classes), noise, seed)
     split = stratified(labels.given, validation, seed)
     _write_json(path / "config.json", config.to_json())
-    _write_json(path / "data.json", {"classes": list(classes), "name": data, "sample_shape": [1, 8, 8]})
+    hashes = {"labels_hash": labels.hash, "split_hash": split.hash}
+    _write_json(path / "data.json", {"classes": list(classes), "name": data, "sample_shape": [1, 8, 8], **hashes})
     _write_json(path / "environment.json", {"torch": "2.6", "device": "a <b>machine</b>"})
     labels.save(path / "labels.safetensors")
     split.save(path / "split.safetensors")

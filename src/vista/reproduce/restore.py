@@ -1,0 +1,43 @@
+"""The folder of a run again from its record in the ledger: what figures and pages read, no weights, no timings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vista import artefact
+from vista.analysis.suspect_files import LIST
+from vista.data import source
+from vista.reproduce.ledger import LedgerRecord
+from vista.training import durable, record, run_folder
+from vista.training.record import Record
+from vista.training.run_folder import RunFolder
+from vista.training.setup import labels_and_split
+
+
+def restore(kept: LedgerRecord, out: Path, root: str | None = None) -> RunFolder:
+    """Write the run to a folder below ``out``.
+
+    Labels and split are not in the ledger. They are made again from the data below ``root`` (default: VISTA_DATA), and
+    must be those that the run had.
+    """
+    if not kept.bits.exists():
+        raise FileNotFoundError(f"{kept.path} has no trajectory beside it ({kept.bits.name}): nothing can be drawn")
+    folder = out / f"{kept.config.method.replace(':', '-')}-seed{kept.config.seed}"
+    if folder.exists():
+        raise FileExistsError(f"{folder} is there already: name another --out")
+    labels, split = labels_and_split(kept.config, source.load(kept.config.data, root), root)
+    for name, found in (("labels_hash", labels.hash), ("split_hash", split.hash)):
+        if found != kept.data[name]:
+            raise ValueError(f"{kept.path} has {name} {kept.data[name]}, but the data here give {found}")
+    rows, about = artefact.read(kept.bits, record.FORMAT, record.VERSION)
+    folder.mkdir(parents=True)
+    labels.save(folder / run_folder.LABELS)
+    split.save(folder / run_folder.SPLIT)
+    Record(about["sizes"], kept.epochs, [], {name: list(bits) for name, bits in rows.items()}).write(folder)
+    if kept.suspects.exists():
+        durable.write(folder / LIST, kept.suspects.read_bytes())
+    durable.write_json(folder / run_folder.DATA, kept.data)
+    durable.write_json(folder / run_folder.ENVIRONMENT, kept.environment)
+    durable.write_json(folder / run_folder.CONFIG, kept.config.to_json())
+    durable.write_json(folder / run_folder.METRICS, kept.metrics)
+    return RunFolder(folder)

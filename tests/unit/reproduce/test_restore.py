@@ -1,0 +1,101 @@
+"""A run's folder made again from its record: the same figures and suspects, or a word why not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from made_runs import write_pictures, write_run
+
+from vista.analysis import read_run
+from vista.cli import main
+from vista.report.payload import payload
+from vista.reproduce import ledger
+from vista.reproduce.restore import restore
+from vista.training.run_folder import RunFolder
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    data = write_pictures(tmp_path / "pictures.npz")
+    folder = write_run(tmp_path / "runs" / "vista-seed0", method="vista", teacher=True, data=data)
+    assert main(["labels", str(folder), "--top", "12"]) == 0
+    return folder
+
+
+@pytest.fixture
+def kept(run: Path, tmp_path: Path) -> ledger.LedgerRecord:
+    return ledger.read_record(ledger.add(RunFolder(run), tmp_path / "results", with_bits=True))
+
+
+def shown(path: Path) -> dict[str, Any]:
+    """What a page shows of a run, but for where it lies and how long it took."""
+    data = payload([read_run(path)])
+    (row,) = data["table"]["rows"]
+    cells = {name: cell for name, cell in row["cells"].items() if name != "minutes"}
+    note = data["suspects"]["note"].replace(str(path), "")
+    return {"cells": cells, "figures": data["figures"], "rows": data["suspects"]["rows"][:12], "note": note}
+
+
+def test_a_restored_run_is_shown_as_before(run: Path, kept: ledger.LedgerRecord, tmp_path: Path) -> None:
+    again = restore(kept, tmp_path / "again")
+    assert again.path == tmp_path / "again" / "vista-seed0"
+    assert not (again.path / "teacher.safetensors").exists()
+    before, after = shown(run), shown(again.path)
+    assert len(after["rows"]) == 12
+    assert after["rows"][0]["picture"].startswith("data:image/png;base64,")
+    assert after["note"].startswith(before["note"].removesuffix("."))
+    assert {**after, "note": ""} == {**before, "note": ""}
+
+
+def test_the_ledger_still_reads_its_records_alone(kept: ledger.LedgerRecord, tmp_path: Path) -> None:
+    assert kept.suspects.is_file()
+    assert [record.path for record in ledger.read(tmp_path / "results")] == [kept.path]
+
+
+def test_other_data_are_refused(kept: ledger.LedgerRecord, tmp_path: Path) -> None:
+    with np.load(tmp_path / "pictures.npz") as file:
+        arrays = dict(file)
+    np.savez(tmp_path / "pictures.npz", **{**arrays, "y_train": arrays["y_train"][::-1]})
+    with pytest.raises(ValueError, match=r"has labels_hash [0-9a-f]{64}, but the data here give"):
+        restore(kept, tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
+def test_what_is_there_is_not_written_over(kept: ledger.LedgerRecord, tmp_path: Path) -> None:
+    restore(kept, tmp_path / "again")
+    with pytest.raises(FileExistsError, match="vista-seed0 is there already: name another --out"):
+        restore(kept, tmp_path / "again")
+
+
+def test_a_record_without_its_trajectory_is_refused(kept: ledger.LedgerRecord, tmp_path: Path) -> None:
+    kept.bits.unlink()
+    with pytest.raises(FileNotFoundError, match="has no trajectory beside it"):
+        restore(kept, tmp_path / "again")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"format": 2}, "has format 2, but this version reads format 1"), ({"given": 7}, "is 7, but num_classes is 3")],
+)
+def test_a_list_that_does_not_fit_is_refused(
+    kept: ledger.LedgerRecord, tmp_path: Path, change: dict[str, int], message: str
+) -> None:
+    listed = json.loads(kept.suspects.read_text())
+    (listed["suspects"][0] if "given" in change else listed).update(change)
+    kept.suspects.write_text(json.dumps(listed))
+    with pytest.raises(ValueError, match=message):
+        payload([read_run(restore(kept, tmp_path / "again").path)])
+
+
+def test_the_command_restores_several(
+    kept: ledger.LedgerRecord, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["reproduce", "--restore", str(kept.path), "--out", str(tmp_path / "again")]
+    assert main(words) == 0
+    assert (tmp_path / "again" / "vista-seed0" / "metrics.json").is_file()
+    assert main(["reproduce", "--restore", "nowhere.json"]) == 2
+    assert "nowhere.json does not exist: records of runs lie in results/runs/" in capsys.readouterr().err
