@@ -143,7 +143,7 @@ def test_several_seeds_are_drawn_in_a_band(visit: Callable[..., Opened], tmp_pat
     write_page([*seeds, hand_run("alone")], tmp_path / "bands.html")
     opened = visit(page=tmp_path / "bands.html")
     for name in ("forgetting", "life-expectancy", "end-of-training", "contributing-set", "test-vs-validation"):
-        assert "± standard error, 2 seeds" in opened.page.inner_text(f"#{name} .legend"), name
+        assert "mean ± standard error, 2 seeds" in opened.page.inner_text(f"#{name} .legend"), name
     ours, alone = opened.page.locator('[data-figure="forgetting"]').all()
     assert (ours.locator(".band").count(), alone.locator(".band").count()) == (2, 0)
     assert opened.page.locator('[data-figure="end-of-training"] .band').count() == 1

@@ -166,11 +166,11 @@ def _life_expectancy(make: Any, panels: Sequence[figures.LifeExpectancy]) -> Fig
         _note(ax, f"mean lifespan {_shown(panel.mean_lifespan, 1, 1)} epochs")
     axes[-1].set_xlabel("epoch of the state")
     bar = figure.colorbar(image, ax=axes, pad=0.015, aspect=28)
-    bar.set_label("marginal coverage (% of validation samples)")
+    several = next((ax for ax, panel in zip(axes, panels, strict=True) if panel.seeds > 1), None)
+    bar.set_label(f"marginal coverage (% of validation samples{', mean of the seeds' if several else ''})")
     bar.ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     bar.ax.yaxis.set_minor_formatter(lambda value, _: "")
     bar.outline.set_visible(False)
-    several = next((ax for ax, panel in zip(axes, panels, strict=True) if panel.seeds > 1), None)
     if several is not None:
         _legend_below(figure, several, [panel.lifespans for panel in panels])
     return figure
@@ -190,7 +190,8 @@ def _contributing_set(make: Any, panels: Sequence[figures.ContributingSet]) -> F
     figure, (ax,) = _panels(make, 1, 6.4, 3.2)
     for place, panel in enumerate(panels):
         size = "" if panel.bytes_each is None else f", {readable(panel.most * panel.bytes_each)}"
-        kept = "" if panel.kept else ", had it kept them"
+        tau = f", τ = {panel.tau}" if panel.tau else ""
+        kept = tau if panel.kept else ", had it kept them"
         _line(ax, panel.anchors, 1, place, f"{panel.name}: at most {panel.most}{size}{kept}")
     ax.set(xlabel="epoch", ylabel="anchors in the contributing set")
     _whole_numbers(ax.yaxis)
@@ -283,5 +284,5 @@ def _entries(ax: Axes, bands: Sequence[Band]) -> tuple[list[Any], list[str]]:
     if seeds:
         count = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
         handles.append(Patch(facecolor=QUIET, alpha=0.35))
-        labels.append(f"± standard error, {count} seeds")
+        labels.append(f"mean ± standard error, {count} seeds")
     return handles, labels

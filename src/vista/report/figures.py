@@ -118,7 +118,7 @@ class TestAgainstValidation:
 
 @dataclass(frozen=True, eq=False)
 class ForgottenClasses:
-    """Validation samples per class, summed over all runs of a group, classes with the largest loss first."""
+    """Validation samples per class, summed over all runs of a group, classes that lost the largest share first."""
 
     name: str
     against: Against
@@ -260,9 +260,10 @@ def forgotten_classes(groups: Sequence[Group]) -> list[ForgottenClasses]:
         samples, lost, times = (
             np.sum([getattr(one, field) for one in found], axis=0) for field in ("samples", "lost", "times_lost")
         )
-        order = np.argsort(-lost, kind="stable")
+        shares = [one.lost / np.maximum(one.samples, 1) for one in found]
+        order = np.argsort(-np.mean(shares, axis=0), kind="stable")
         names = tuple(classes[k] for k in order)
-        share = _band([(one.lost / np.maximum(one.samples, 1))[order] for one in found])
+        share = _band([one[order] for one in shares])
         panels.append(ForgottenClasses(group.name, labels, names, samples[order], lost[order], times[order], share))
     return panels
 

@@ -115,7 +115,7 @@ def _suspects(groups: Sequence[Group]) -> dict[str, Any] | None:
             f"{quality['average_precision']:.4f}"
         )
     if found["estimated"] > len(rows):
-        note += f". The first {len(rows)} are here, `vista labels` writes all"
+        note += f". The first {len(rows)} are here; the command vista labels writes all"
     try:
         uris = pictures.thumbnails(run.config["data"], run.config["root"], [row["id"] for row in rows])
     except (OSError, ValueError) as error:

@@ -7,8 +7,7 @@ HOW = {
     ),
     "forgetting": (
         "Yellow: how many validation samples were right at an epoch. Blue: how many of those very samples are "
-        "still right at the end. The yellow that shows above the blue was known once and then lost. With several "
-        "seeds this and every curve is their mean, in a band of one standard error to either side."
+        "still right at the end. The yellow that shows above the blue was known once and then lost."
     ),
     "timeline": (
         "Each column is a past state, each row the teacher made after an epoch. A cell's colour is the weight of "
@@ -21,8 +20,7 @@ HOW = {
     ),
     "life-expectancy": (
         "A bar above an epoch is as tall as the number of epochs its state was still the only one to get some "
-        "sample right; its colour fades as later states take over. Short bars: what was learned is handed on. With "
-        "several seeds a cell is their mean."
+        "sample right; its colour fades as later states take over. Short bars: what was learned is handed on."
     ),
     "end-of-training": (
         "How much of the validation set each epoch still has to itself when all states are ranked at the end. "

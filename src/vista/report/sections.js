@@ -13,8 +13,10 @@ function bandEntry(bands) {
   const seeds = bands.filter((band) => band?.se).map((band) => band.seeds);
   if (!seeds.length) return [];
   const [few, many] = [smallest(seeds), largest(seeds)];
-  return [{ name: `± standard error, ${few === many ? few : `${few} to ${many}`} seeds`, fill: "var(--quiet)", opacity: 0.4 }];
+  return [{ name: `mean ± standard error, ${few === many ? few : `${few} to ${many}`} seeds`, fill: "var(--quiet)", opacity: 0.4 }];
 }
+
+const tolerance = (p) => (p.tau ? `, τ = ${p.tau}` : "");
 
 function panel(name, note, ...content) {
   const heading = html("h3", {}, name);
@@ -85,13 +87,13 @@ function marginalCoverage(data) {
     panels(data.figures["marginal-coverage"].map((p) => {
       const order = p.gained.map((g, i) => [g, i]).sort((a, b) => b[0] - a[0] || a[1] - b[1]).slice(0, ROWS).map(([, i]) => i).sort((a, b) => a - b);
       const hidden = p.states.length - order.length;
-      const note = `${p.run}${hidden ? `; ${hidden} more add ${p.gained.reduce((a, b) => a + b, 0) - order.reduce((a, i) => a + p.gained[i], 0)} samples` : ""}`;
+      const note = `${p.run}${tolerance(p)}${hidden ? `; ${hidden} more add ${p.gained.reduce((a, b) => a + b, 0) - order.reduce((a, i) => a + p.gained[i], 0)} samples` : ""}`;
       return panel(p.name, note, anchorRows(p, order));
     })));
 }
 
 function anchorRows(p, order) {
-  const step = 22, left = 62, right = 84;
+  const step = 22, left = 68, right = 84;
   return chart((width) => {
     const inner = Math.max(30, width - left - right), height = order.length * step + 6;
     const x = (count) => left + (count / p.samples) * inner;
@@ -122,7 +124,7 @@ function lifeExpectancy(data) {
   const band = bandEntry(list.map((p) => p.lifespans));
   section("life-expectancy", "How long a state stays needed", data.how["life-expectancy"],
     ...(band.length ? [legend([{ name: "mean lifespan of a state", place: 1, dash: "" }, ...band])] : []),
-    panels(list.map((p) => panel(p.name, `mean lifespan ${withError(p.mean_lifespan.value, p.mean_lifespan.se, (v) => v.toFixed(1))} epochs`, heat({
+    panels(list.map((p) => panel(p.name, `${p.seeds > 1 ? `${p.seeds} seeds; ` : ""}mean lifespan ${withError(p.mean_lifespan.value, p.mean_lifespan.se, (v) => v.toFixed(1))} epochs`, heat({
       columns: p.columns.map(([first, ...v]) => [first, ...v.map((c) => share(p, c))]), rows, y0: 0, low: least, high: most, xLabel: "epoch of the state", yLabel: "epochs as anchor", label: `life expectancy: ${p.name}`, curve: p.lifespans,
       tip: (s, r, v) => [`${p.name}: state of epoch ${s + 1}`, `an anchor for ${spread(p.lifespans, s, tenth)} epochs`, ...(v ? [`after ${r + 1} epochs: ${tenth(v * p.samples)} samples, ${percent(v)}`] : [])],
     }, "life-expectancy")))), rampLegend(percent(least), `${percent(most)} of the validation samples`));
@@ -135,7 +137,7 @@ function lineSections(data) {
     curves(ends, { factor: 100, xLabel: "epoch of the state", yLabel: "marginal coverage, % of the validation samples", label: "end-of-training coverage", show: (s, i) => spread(s.band, i, percent) }, "end-of-training"));
   const sets = named(data.figures["contributing-set"], "anchors");
   const size = (p, anchors) => (p.bytes_each === null ? "" : `, ${readable(anchors * p.bytes_each)}`);
-  const told = sets.map((s) => ({ ...s, name: `${s.name}: at most ${s.panel.most}${size(s.panel, s.panel.most)}${s.panel.kept ? "" : ", had it kept them"}` }));
+  const told = sets.map((s) => ({ ...s, name: `${s.name}: at most ${s.panel.most}${size(s.panel, s.panel.most)}${s.panel.kept ? tolerance(s.panel) : ", had it kept them"}` }));
   section("contributing-set", "How many states must be kept", data.how["contributing-set"], legend([...told, ...bandEntry(sets.map((s) => s.band))]),
     curves(sets, { least: 1, xLabel: "epoch", yLabel: "anchors in the contributing set", label: "contributing set", show: (s, i) => spread(s.band, i, (v) => String(Number(v.toFixed(2)))) + size(s.panel, s.band.mean[i]) }, "contributing-set"));
   testAgainstValidation(data);

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_runs import HAND, hand_run
+from made_runs import BASIC, HAND, hand_run
 
 from vista.analysis.runs import Group
 from vista.report import drawing, figures
@@ -64,10 +64,10 @@ def test_the_legend_says_what_a_band_is(name: str) -> None:
         found = [*figure.legends, *(axes.get_legend() for axes in figure.axes if axes.get_legend())]
         return [text.get_text() for legend in found for text in legend.get_texts()]
 
-    assert "± standard error, 2 seeds" in legends(GROUPS)
+    assert "mean ± standard error, 2 seeds" in legends(GROUPS)
     assert not [text for text in legends(GROUPS[1:]) if "±" in text]
     more = Group("more", tuple(hand_run(name) for name in "xyz"))
-    assert "± standard error, 2 to 3 seeds" in legends([*GROUPS, more])
+    assert "mean ± standard error, 2 to 3 seeds" in legends([*GROUPS, more])
 
 
 def test_anchors_say_whose_they_are_where_there_are_several_seeds() -> None:
@@ -75,6 +75,14 @@ def test_anchors_say_whose_they_are_where_there_are_several_seeds() -> None:
     assert [axes.get_title(loc="left") for axes in (several, alone)] == ["plain", "$ours$ <b>"]
     assert [text.get_text() for text in several.texts] == ["one of 2 seeds: a"]
     assert not alone.texts
+
+
+def test_the_contributing_set_says_its_most_its_bytes_and_its_tolerance() -> None:
+    light = hand_run(samples=100, classes=("a", "b", "c"), config={"options": {**BASIC, "tau": 0.2}})
+    light.record.lines[0]["anchors"] = 1
+    (axes,) = drawing.draw("contributing-set", [Group("light", (light,)), *GROUPS[1:]]).axes
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels == ["light: at most 1, 600 B, τ = 0.2", "$ours$ <b>: at most 2, had it kept them"]
 
 
 def test_heat_map_cells_are_the_mean_over_the_seeds_and_lifespans_a_line_in_a_band() -> None:

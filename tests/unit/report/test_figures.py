@@ -146,7 +146,11 @@ def test_test_against_validation() -> None:
     assert figures.test_against_validation(ONE)[0].test is None
 
 
-def test_forgotten_classes_are_sorted_by_loss() -> None:
+def test_forgotten_classes_are_sorted_by_the_share_lost() -> None:
+    uneven = hand_run(correct=HAND[:3], classes=("x", "y"), val_labels=np.array([1, 0, 0, 0, 0, 0]))
+    (first,) = figures.forgotten_classes([Group("uneven", (uneven,))])
+    # After three epochs samples 0 and 3 are lost: all of y, and one of five of x.
+    assert (first.classes, first.lost.tolist(), first.samples.tolist()) == (("y", "x"), [1, 1], [1, 5])
     run = hand_run(classes=("x", "y"), val_labels=np.array([1, 1, 1, 0, 0, 0]))
     (panel,) = figures.forgotten_classes([Group("run", (run,))])
     assert panel.classes == ("y", "x")
