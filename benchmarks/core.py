@@ -19,7 +19,7 @@ import torch.nn.functional as F
 
 from vista import Vista, coverage, functional
 from vista.teacher import teacher
-from vista.training.setup import environment
+from vista.training.environment import environment
 
 
 def alternating(repeats: int, **functions: Callable[[], Any]) -> dict[str, float]:

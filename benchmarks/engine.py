@@ -20,11 +20,14 @@ import torch
 from vista.training import setup
 from vista.training.config import TrainConfig, preset
 from vista.training.drive import Job, deterministic, drive
+from vista.training.environment import environment
 from vista.training.loop import EpochEnded, train
 from vista.training.run_folder import RunFolder
+from vista.training.samples import load_samples
+from vista.training.training import Training
 
 
-def prepared(config: TrainConfig, folder: Path) -> setup.Training:
+def prepared(config: TrainConfig, folder: Path) -> Training:
     training = setup.prepare(config.resolved(), RunFolder(folder), {})
     with training.on_stream():
         training.begin_epoch()
@@ -32,7 +35,7 @@ def prepared(config: TrainConfig, folder: Path) -> setup.Training:
     return training
 
 
-def steps_per_second(trainings: list[setup.Training], steps: int, repeats: int = 3) -> float:
+def steps_per_second(trainings: list[Training], steps: int, repeats: int = 3) -> float:
     """Steps of all trainings together, side by side."""
     rates = []
     for _ in range(repeats):
@@ -117,7 +120,7 @@ def main() -> None:
         data=options.data, root=options.root, noise="symmetric:0.4", network=options.network, **settings
     ).resolved()
     with tempfile.TemporaryDirectory() as folder, deterministic(False):
-        samples = setup.load_samples(config, torch.device("cpu")).description["samples"]
+        samples = load_samples(config, torch.device("cpu")).description["samples"]
         result = measure(config, Path(folder), options.steps, options.epochs, options.at_once)
     record = {
         "what": "engine",
@@ -127,7 +130,7 @@ def main() -> None:
         "epochs": options.epochs,
         "batch_size": config.batch_size,
         "precision": config.precision,
-        "environment": setup.environment(torch.device(config.device)),
+        "environment": environment(torch.device(config.device)),
         "result": result,
     }
     for name, value in result.items():

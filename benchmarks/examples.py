@@ -19,7 +19,7 @@ import torch
 import tyro
 
 from vista.analysis.table import mean_and_error
-from vista.training.setup import environment
+from vista.training.environment import environment
 
 ROOT = Path(__file__).parents[1]
 METHODS = "ce", "vista"

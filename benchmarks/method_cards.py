@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from vista.methods import available
-from vista.training.setup import environment
+from vista.training.environment import environment
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "results" / "digits_methods.json"

@@ -45,11 +45,12 @@ def teacher(predictions: Mapping[int, Tensor], weights: Mapping[int, float], out
     total = torch.empty(first.shape, dtype=torch.float32, device=first.device) if out is None else out
     rows = len(total) if total.is_cuda else min(len(total), ROWS_AT_A_TIME_ON_CPU)
     summand = torch.empty(rows, total.shape[1], dtype=torch.float32, device=total.device)
-    for start in range(0, len(total), rows):
-        part = total[start : start + rows]
+    shares = [weights[s] for s in states]
+    for part, *summands in zip(total.split(rows), *(predictions[s].split(rows) for s in states), strict=True):
+        wide = summand[: len(part)]
         part.zero_()
-        for s in states:
-            part.add_(summand[: len(part)].copy_(predictions[s][start : start + rows]), alpha=weights[s])
+        for share, narrow in zip(shares, summands, strict=True):
+            part.add_(wide.copy_(narrow), alpha=share)
         part.div_(part.sum(dim=1, keepdim=True))
     return total
 

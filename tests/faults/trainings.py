@@ -35,8 +35,8 @@ from vista.training.config import TrainConfig
 from vista.training.drive import Job, drive
 from vista.training.loop import Event, Stepped
 from vista.training.record import TIMINGS
-from vista.training.setup import Training
 from vista.training.skeleton import split
+from vista.training.training import Training
 
 TRAINED, HELD_OUT, TESTED = 127, 31, 50  # the first two are prime: no number of processes divides them
 NOT_OF_THE_SEED = run_folder.ENVIRONMENT, run_folder.LOCK, TIMINGS

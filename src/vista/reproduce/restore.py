@@ -11,7 +11,7 @@ from vista.reproduce.ledger import LedgerRecord
 from vista.training import durable, record, run_folder
 from vista.training.record import Record
 from vista.training.run_folder import RunFolder
-from vista.training.setup import labels_and_split
+from vista.training.samples import labels_and_split
 
 
 def restore(kept: LedgerRecord, out: Path, root: str | None = None) -> RunFolder:

@@ -14,7 +14,7 @@ from vista.data import source
 from vista.data.loader import Inputs
 from vista.training.network import load_model, on_device
 from vista.training.run_folder import RunFolder, Which
-from vista.training.setup import EVALUATION_BATCH
+from vista.training.training import EVALUATION_BATCH
 
 
 def evaluate(folder: RunFolder, which: Which, root: str | Path | None = None, device: str = "auto") -> dict[str, Any]:

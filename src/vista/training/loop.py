@@ -26,7 +26,8 @@ from vista.training.engine import NotFinite
 from vista.training.network import load_model
 from vista.training.record import TEST, VAL_GIVEN, VAL_TRUE
 from vista.training.run_folder import RunFolder
-from vista.training.setup import Training, prepare, write_description
+from vista.training.setup import prepare, write_description
+from vista.training.training import Training
 
 STEPS_AT_A_TIME = 50  # enqueued on a card before the host looks around
 STEPS_BETWEEN_AGREEMENTS = 10  # after which several processes ask the first one whether to save or stop

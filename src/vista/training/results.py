@@ -12,7 +12,7 @@ from vista import coverage, exchange, metrics
 from vista.training import durable, run_folder
 from vista.training.network import build_network, on_device
 from vista.training.record import Record
-from vista.training.setup import Training
+from vista.training.training import Training
 
 FORMAT = 1
 

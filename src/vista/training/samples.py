@@ -1,0 +1,70 @@
+"""The data of a run: labels made noisy, split, and inputs brought to the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from vista import noise, split
+from vista.data import source
+from vista.data.loader import Inputs
+from vista.data.source import Source
+from vista.noise import NoisyLabels
+from vista.split import Split
+from vista.training.config import TrainConfig
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The data of a run: inputs on the device, given and true labels on the host."""
+
+    train: Inputs
+    val: Inputs
+    test: Inputs
+    given: NoisyLabels
+    split: Split
+    test_labels: np.ndarray
+    description: dict[str, Any]
+
+    def labels(self, part: str, kind: str) -> np.ndarray:
+        """Labels of ``train`` or ``val``, ``given`` or ``true``."""
+        return np.asarray(getattr(self.given, kind)[getattr(self.split, part)])
+
+
+def load_samples(config: TrainConfig, device: torch.device) -> Samples:
+    """Labels made noisy, then split; inputs brought to the device."""
+    data = source.load(config.data, config.root)
+    given, parts = labels_and_split(config, data, config.root)
+    dtype = torch.float64 if config.precision == "fp64" else torch.float32
+
+    def placed(values: np.ndarray, rows: np.ndarray | None = None) -> Inputs:
+        return Inputs(values, data.mean, data.std, device, dtype, rows)
+
+    train, val = placed(data.train_inputs, parts.train), placed(data.train_inputs, parts.val)
+    description = {
+        "format": 1,
+        "name": data.name,
+        "classes": list(data.classes),
+        "sample_shape": list(train.sample_shape),
+        "samples": {"train": len(parts.train), "val": len(parts.val), "test": len(data.test_labels)},
+        "labels_hash": given.hash,
+        "split_hash": parts.hash,
+        "noise_rate": given.rate,
+        "mean": list(data.mean),
+        "std": list(data.std),
+        "flip": data.flip,
+        "padding": data.padding,
+    }
+    return Samples(train, val, placed(data.test_inputs), given, parts, data.test_labels, description)
+
+
+def labels_and_split(config: TrainConfig, data: Source, root: str | None) -> tuple[NoisyLabels, Split]:
+    """The labels that a run is given, and which of them it trains on: functions of its seeds."""
+    noise_seed = config.seed if config.noise_seed is None else config.noise_seed
+    split_seed = config.seed if config.split_seed is None else config.split_seed
+    given = noise.make(config.noise, data.train_labels, data.num_classes, noise_seed, groups=data.groups, root=root)
+    held_out = int(config.validation) if config.validation >= 1 else config.validation
+    return given, split.stratified(given.given, held_out, split_seed)
