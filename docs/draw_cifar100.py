@@ -1,0 +1,86 @@
+"""The page of real runs and the pictures in these docs, drawn again from the records in results/.
+
+    python docs/draw_cifar100.py --root DATA
+
+DATA holds CIFAR-100 (`vista data get cifar100 --root DATA`): the ledger keeps no labels and no pictures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+from PIL import Image
+
+from vista.analysis.runs import grouped, read_runs
+from vista.report import drawing
+from vista.report.page import write_page
+from vista.reproduce import ledger
+from vista.reproduce.restore import restore
+
+DOCS = Path(__file__).resolve().parent
+RUNS = DOCS.parent / "results" / "runs"
+CE, VISTA, LIGHT = "ce-seed0-7826d91830e99b52", "vista-seed0-9399fa7bcb7df4c8", "vista-light-seed0-e6c0de9bb1f1cd62"
+LIGHT_WITH_SUSPECTS = "vista-light-seed0-a2d62267191c6137"  # the run whose suspected labels were kept; tau is 0.002
+WIDE, TALL = 1400, 1000  # pixels across
+ROWS_SHOWN = 480  # of the gallery, pixels
+
+
+@dataclass(frozen=True)
+class Arguments:
+    root: str
+    """Folder that holds CIFAR-100."""
+
+
+def main(args: Arguments) -> None:
+    os.environ["VISTA_DATA"] = args.root  # and not in a run's configuration, which the page shows
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        page = DOCS / "cifar100-report.html"
+        write_page(read_runs(folders(".", CE, VISTA, LIGHT_WITH_SUSPECTS)), page)
+        draw(folders("pictures", CE, VISTA, LIGHT))
+    photograph(page, DOCS / "images" / "suspected-labels.png")
+
+
+def folders(place: str, *names: str) -> list[Path]:
+    """The runs of the ledger, below a folder."""
+    records = (ledger.read_record(RUNS / f"cifar100-symmetric-0.4-{name}.json") for name in names)
+    return [restore(record, Path(place)).path for record in records]
+
+
+def draw(runs: list[Path]) -> None:
+    """Every figure, light enough for a page."""
+    for path in drawing.save_all(grouped(read_runs(runs)), DOCS / "images", list(drawing.DRAWINGS), ["png"]):
+        shrink(path)
+        print(f"wrote {path.relative_to(DOCS)}")
+
+
+def shrink(path: Path, colours: int = 96) -> None:
+    image = Image.open(path).convert("RGB")
+    width = min(image.width, WIDE if image.width > image.height else TALL)
+    small = image.resize((width, round(image.height * width / image.width)), Image.Resampling.LANCZOS)
+    small.quantize(colours, dither=Image.Dither.NONE).save(path, optimize=True)
+
+
+def photograph(page: Path, path: Path) -> None:
+    """The first rows of the gallery, by the system's chromium."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        tab = browser.new_page(viewport={"width": 1000, "height": 700})
+        tab.goto(page.as_uri())
+        tab.wait_for_selector("html[data-ready]")
+        rows = tab.locator("#suspect-gallery").bounding_box()
+        tab.screenshot(path=path, full_page=True, clip={**rows, "height": ROWS_SHOWN})
+        browser.close()
+    shrink(path, colours=256)
+    print(f"wrote {path.relative_to(DOCS)}")
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Arguments, description=__doc__))
