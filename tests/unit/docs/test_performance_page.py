@@ -1,0 +1,36 @@
+"""The page on speed says what the records in `results/` say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from doc_pages import DOCS, ROOT
+
+
+def result(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((ROOT / "results" / f"{name}.json").read_text())["result"]
+    return found
+
+
+def figures() -> dict[str, str]:
+    """What was measured, as the page writes it."""
+    card, cpu, core = result("engine-h200"), result("engine-cpu"), result("core")
+    teacher, copy = core["teacher_of_176_gb_per_second"], core["copy_gb_per_second"]
+    return {
+        "cross-entropy on the card": f"| {card['ce_images_per_second']:,.0f} images/s |",
+        "VISTA over cross-entropy on the card": f"| {card['vista_over_ce']:.3f} |",
+        "five runs": f"| {card['5_runs_images_per_second']:,.0f} images/s |",
+        "checkpoints": f"| {card['checkpoint_every_epoch_over_none']:.3f} |",
+        "VISTA over cross-entropy on the CPU": f"takes {cpu['vista_over_ce']:.2f} of one of",
+        "small sweep": f"| {core['sweep_200x5000_ms']:.2f} ms |",
+        "large sweep": f"| {core['sweep_300x50000_ms']:.2f} ms |",
+        "loss": f"| {core['loss_over_ce']:.2f} |",
+        "teacher": f"| {teacher:.2f} GB/s, a plain copy reads {copy:.2f} GB/s |",
+    }
+
+
+@pytest.mark.parametrize("what", figures())
+def test_the_page_has_the_records_figure(what: str) -> None:
+    assert figures()[what] in (DOCS / "performance.md").read_text()
