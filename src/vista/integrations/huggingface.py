@@ -13,6 +13,7 @@ from vista.integrations.collator import IndexCollator
 from vista.integrations.state_file import read_state, write_state
 
 with comes_with("huggingface"):
+    import accelerate  # type: ignore[import-untyped]  # noqa: F401  (the Trainer needs it)
     from transformers import Trainer, TrainerCallback
 
 STATE = "vista.safetensors"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, ClassVar
 from weakref import WeakSet
 
@@ -13,22 +12,12 @@ from torch import nn
 from vista.data.holdout import holdout
 from vista.data.indexed import indexed
 from vista.distiller import Vista
-from vista.integrations import comes_with
+from vista.integrations import comes_with, positions
+from vista.integrations.net_parameters import READ_LATER, check_options
+from vista.integrations.noting_iterator import NotingIterator
 
 with comes_with("skorch"):
     from skorch import NeuralNetClassifier  # type: ignore[import-untyped]
-
-
-class NotingIterator:
-    """Yields ``(x, y)`` from batches ``(x, y, i)`` and leaves ``i`` with the net: callbacks see plain batches."""
-
-    def __init__(self, loader: Any, net: VistaClassifier) -> None:
-        self.loader, self.net = loader, net
-
-    def __iter__(self) -> Iterator[Any]:
-        for *batch, index in self.loader:
-            self.net.index_ = index
-            yield batch
 
 
 class VistaClassifier(NeuralNetClassifier):  # type: ignore[misc]
@@ -49,6 +38,12 @@ class VistaClassifier(NeuralNetClassifier):  # type: ignore[misc]
                  split_seed: int = 0, criterion: Any = nn.CrossEntropyLoss, **kwargs: Any) -> None:  # fmt: skip
         self.tau, self.validation_fraction, self.split_seed = tau, validation_fraction, split_seed
         super().__init__(module, *args, criterion=criterion, **{"train_split": None, **kwargs, "max_epochs": epochs})
+
+    def set_params(self, **params: Any) -> Any:
+        check_options(params)
+        later = {name: params.pop(name) for name in list(params) if name.startswith(READ_LATER)}
+        vars(super().set_params(**params)).update(later)
+        return self
 
     def fit(self, X: Any, y: Any, X_val: Any = None, y_val: Any = None, **fit_params: Any) -> Any:
         self.vista_, self.validation_ = None, None if X_val is None else (X_val, y_val)
@@ -71,13 +66,18 @@ class VistaClassifier(NeuralNetClassifier):  # type: ignore[misc]
         else:
             val_labels = self.encoder_.transform(self.validation_[1])
             val = self.get_dataset(self.validation_[0], val_labels)
-        if self.vista_ is None:
-            options = {"num_classes": len(self.classes_), "epochs": self.epochs, "tau": self.tau}
-            self.vista_ = Vista(labels, val_labels=val_labels, **options, **self.get_params_for("vista"))
+        check_options(vars(self))
+        options = {"num_classes": len(self.classes_), "epochs": self.epochs, "tau": self.tau}
+        vista = Vista(labels, val_labels=val_labels, **options, **self.get_params_for("vista"))
+        if self.vista_ is not None:  # partial_fit goes on, but not with other data or options
+            vista.load_state_dict(self.vista_.state_dict())
+        self.vista_ = vista
         return train, val
 
     def get_iterator(self, dataset: Any, training: bool = False) -> Any:
         loader = super().get_iterator(indexed(dataset) if training else dataset, training=training)
+        if not training and self in self.being_fitted:
+            positions(loader)  # refuses another order
         return NotingIterator(loader, self) if training else loader
 
     def get_loss(self, y_pred: Any, y_true: Any, X: Any = None, training: bool = False) -> Any:

@@ -6,21 +6,57 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from torch import nn
+
+from vista.cli.export import as_onnx
 
 PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
 TRACKERS = {name: name for name in ("tensorboard", "mlflow", "wandb", "trackio")}
 NEEDS = {"lightning": "lightning", "huggingface": "transformers", "skorch": "skorch", **TRACKERS}
 
 
-@pytest.mark.parametrize("extra", NEEDS)
-def test_an_import_without_the_extra_names_it(extra):
-    module = f"vista.integrations.{'trackers.' if extra in TRACKERS else ''}{extra}"
-    code = f"import sys; sys.modules[{NEEDS[extra]!r}] = None; import {module}"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 1
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith(f"ModuleNotFoundError: {NEEDS[extra]}")
-    assert last.endswith(f"pip install 'vista-distill[{extra}]'")
+CASES = [*NEEDS.items(), ("huggingface", "accelerate")]
+# A process for each, forked from one that has imported what all of them share.
+WITHOUT = """
+import os, sys
+import vista.integrations.trackers
+for case in sys.argv[1:]:
+    module, package = case.split(":")
+    if os.fork() == 0:
+        sys.modules[package] = None
+        try:
+            __import__(module)
+        except ModuleNotFoundError as error:
+            print(case, error, sep="=", flush=True)
+        os._exit(0)
+    os.wait()
+"""
+
+
+def case(extra, package):
+    return f"vista.integrations.{'trackers.' if extra in TRACKERS else ''}{extra}:{package}"
+
+
+@pytest.fixture(scope="module")
+def said():
+    """What each import says without the package."""
+    words = [sys.executable, "-c", WITHOUT, *(case(*pair) for pair in CASES)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    return dict(line.split("=", 1) for line in done.stdout.splitlines())
+
+
+@pytest.mark.parametrize(("extra", "package"), CASES)
+def test_an_import_without_the_extra_names_it(said, extra, package):
+    message = said[case(extra, package)]
+    assert message.startswith(package)
+    assert message.endswith(f" is not installed; it comes with: pip install 'vista-distill[{extra}]'")
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxscript"])
+def test_an_export_without_the_extra_names_it(package, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ModuleNotFoundError, match=rf"^{package} is .*pip install 'vista-distill\[onnx\]'$"):
+        as_onnx(nn.Linear(2, 2), {"sample_shape": [2]})
 
 
 def test_extras_have_lower_bounds_only():

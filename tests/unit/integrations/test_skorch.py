@@ -13,6 +13,7 @@ from sklearn.preprocessing import StandardScaler
 pytest.importorskip("skorch", reason="needs vista-distill[skorch]")
 from skorch.callbacks import Callback, Checkpoint, EpochScoring
 from torch import nn
+from torch.utils.data import RandomSampler
 
 from vista.integrations.skorch import VistaClassifier
 
@@ -52,6 +53,14 @@ def arrays(task):
     return task.x.numpy(), task.labels.numpy(), task.val_x.numpy(), task.val_labels.numpy()
 
 
+def begun(task, **options):
+    """A net with two of its four epochs behind it."""
+    net = classifier(**options)
+    x, y, *net.validation_ = arrays(task)
+    net.initialize().notify("on_train_begin", X=x, y=y)
+    return net.fit_loop(x, y, epochs=2)
+
+
 def check(net, trace, plain, epochs):
     expected = {key: target for key, target in plain.seen.items() if key[0] in epochs}
     assert trace.seen.keys() == expected.keys()
@@ -73,11 +82,8 @@ def test_loss_sees_the_targets_of_the_plain_loop_and_scores_see_hard_labels(task
 def test_resume_from_a_pickled_checkpoint(task, plain, tmp_path):
     saver = Checkpoint(monitor=None, f_params=None, f_optimizer=None, f_criterion=None, f_history=None,
                        f_pickle=str(tmp_path / "net.pkl"))  # fmt: skip
-    net = classifier(callbacks=[Trace(), saver])
-    x, y, *validation = arrays(task)
-    net.validation_ = validation
-    net.initialize().notify("on_train_begin", X=x, y=y)
-    net.fit_loop(x, y, epochs=2)
+    begun(task, callbacks=[Trace(), saver])
+    x, y, *_ = arrays(task)
     again = pickle.loads((tmp_path / "net.pkl").read_bytes())  # noqa: S301
     again.partial_fit(x, y)
     check(again, dict(again.callbacks_)["Trace"], plain, (3, 4))
@@ -114,6 +120,56 @@ def test_parameters_are_cloned_and_reach_vista(task):
     identity = copy.vista_.state_dict()["identity"]
     assert (identity["schedule"], identity["tau"], identity["epochs"]) == ("cosine", 0.02, 2)
     assert identity["validation_samples"] == 75
+
+
+def test_parameters_of_a_fitted_net_are_those_of_its_next_fit(task):
+    net = classifier().fit(*arrays(task))
+    assert net.set_params(vista__schedule="linear", iterator_train__shuffle=True, tau=0.02) is net
+    assert net.get_params()["vista__schedule"] == "linear"
+    first = net.vista_
+    net.fit(*arrays(task))
+    identity = net.vista_.state_dict()["identity"]
+    assert (identity["schedule"], identity["tau"]) == ("linear", 0.02)
+    assert net.vista_ is not first
+    assert net.get_iterator(net.get_dataset(*arrays(task)[:2]), training=True).loader.sampler.__class__ is RandomSampler
+
+
+@pytest.mark.parametrize("fitted", [False, True], ids=["new", "fitted"])
+@pytest.mark.parametrize("name", ["vista__shedule", "vista__tau", "vista_schedule", "tauu"])
+def test_a_parameter_that_is_not_there_is_refused_by_name_and_not_kept(task, fitted, name):
+    net = classifier(epochs=2)
+    if fitted:
+        net.fit(*arrays(task))
+    before = net.get_params(deep=False)
+    said = f"{name} is no parameter.* tau and, for Vista, .*vista__schedule" if "vista" in name else "Invalid parameter"
+    with pytest.raises(ValueError, match=said):
+        net.set_params(**{name: 0.1})
+    assert net.get_params(deep=False) == before
+    net.fit(*arrays(task))
+
+
+def test_a_misspelt_parameter_of_the_constructor_is_refused_by_fit(task):
+    with pytest.raises(ValueError, match=r"vista__shedule is no parameter.*vista__schedule"):
+        classifier(vista__shedule="linear").fit(*arrays(task))
+    with pytest.raises(ValueError, match="moduel__width"):
+        classifier(moduel__width=8).fit(*arrays(task))
+
+
+def test_going_on_with_other_options_or_labels_is_refused(task):
+    x, y, *_ = arrays(task)
+    net = begun(task)
+    with pytest.raises(ValueError, match=r"made with tau=0\.0, but this Vista has tau=0\.1"):
+        net.set_params(tau=0.1).partial_fit(x, y)
+    with pytest.raises(ValueError, match="made with labels="):
+        net.set_params(tau=0.0).partial_fit(x, y[::-1].copy())
+    assert net.vista_.epoch == 2
+    assert net.partial_fit(x, y).vista_.epoch == EPOCHS
+
+
+@pytest.mark.filterwarnings("ignore:You set iterator_valid__shuffle")
+def test_validation_in_another_order_is_refused(task):
+    with pytest.raises(ValueError, match="RandomSampler, but its samples must come in order"):
+        classifier(iterator_valid__shuffle=True).fit(*arrays(task))
 
 
 def test_an_unknown_validation_label_is_refused(task):

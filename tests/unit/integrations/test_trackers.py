@@ -1,6 +1,7 @@
 """Every tracker is given the same numbers and figures, and its own reader finds them again."""
 
 import re
+import sys
 import time
 
 import pytest
@@ -66,6 +67,15 @@ def test_a_loop_tells_accuracy_beta_anchors_weights_and_gap(task):
         assert weights == {f"vista/weight/{s}": w for s, w in summary.anchors.items()}
     assert tracker.lines[4]["vista/deviation_gap"] > 0
     assert tracker.figures == list(FIGURES)
+    assert tracker.closed
+
+
+def test_without_the_package_for_figures_the_numbers_are_kept_and_the_extra_is_named(task, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    tracker = InMemory()
+    with pytest.raises(ImportError, match=r"pip install 'vista-distill\[report\]'"):
+        train(task, Watch(tracker, task.val_labels))
+    assert len(tracker.lines) == 4
     assert tracker.closed
 
 

@@ -53,12 +53,10 @@ class Watch:
         """``val_logits`` ``[m, K]`` are those that ``end_epoch`` got, in the order of ``val_labels``."""
         right = (torch.as_tensor(val_logits).argmax(dim=1).cpu() == self._labels).numpy()
         self._record.append({"epoch": summary.epoch, "anchors": len(summary.anchors)}, {}, {VAL_GIVEN: right})
-        values = epoch_values(summary.beta, summary.anchors, self._record.correct(VAL_GIVEN))
-        self.tracker.log(summary.epoch, values)
+        self.tracker.log(summary.epoch, epoch_values(summary.beta, summary.anchors, self._record.correct(VAL_GIVEN)))
 
     def close(self) -> None:
-        show_figures(Run("this training", Path(), self._record), self.tracker)
-        self.tracker.close()
+        end_with_figures(Run("this training", Path(), self._record), self.tracker)
 
 
 def publish(path: str | Path, tracker: Tracker) -> None:
@@ -70,8 +68,7 @@ def publish(path: str | Path, tracker: Tracker) -> None:
     for epoch, (line, row) in enumerate(zip(run.record.lines, weights, strict=True), 1):
         anchors = {int(s) + 1: float(row[s]) for s in row.nonzero()[0]} if run.keeps_anchors else {}
         tracker.log(epoch, epoch_values(line.get("beta", 0.0), anchors, correct[:epoch]))
-    show_figures(run, tracker)
-    tracker.close()
+    end_with_figures(run, tracker)
 
 
 def epoch_values(beta: float, anchors: Mapping[int, float], correct: NDArray[np.bool_]) -> dict[str, float]:
@@ -85,9 +82,12 @@ def epoch_values(beta: float, anchors: Mapping[int, float], correct: NDArray[np.
     }
 
 
-def show_figures(run: Run, tracker: Tracker) -> None:
-    for name in FIGURES if len(run) else ():
-        tracker.figure(name, drawing.draw(name, [Group(run.name, (run,))]))
+def end_with_figures(run: Run, tracker: Tracker) -> None:
+    try:
+        for name in FIGURES if len(run) else ():
+            tracker.figure(name, drawing.draw(name, [Group(run.name, (run,))]))
+    finally:
+        tracker.close()
 
 
 def pixels(figure: Figure) -> NDArray[np.uint8]:
