@@ -1,0 +1,49 @@
+"""Killed in the middle of an epoch, a training goes on in a new process as if it had never been broken."""
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+MODULES = {
+    "plain": "torch",
+    "lightning": "lightning",
+    "huggingface": "transformers",
+    "accelerate": "accelerate",
+    "skorch": "skorch",
+}
+
+
+@pytest.fixture(scope="module")
+def trainings(tmp_path_factory):
+    """The folder in which all were begun, killed and resumed, and what was said meanwhile."""
+    folder, script = tmp_path_factory.mktemp("trainings"), Path(__file__).with_name("new_process.py")
+    there = [name for name, module in MODULES.items() if importlib.util.find_spec(module)]
+    said = ""
+    for act in ("begin", "resume"):
+        words = [sys.executable, str(script), str(folder), act, *there]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        said += subprocess.run(words, capture_output=True, text=True, env=environment, timeout=200).stderr
+    return folder, said
+
+
+@pytest.mark.parametrize("framework", MODULES)
+def test_a_killed_training_goes_on_in_a_new_process(trainings, framework):
+    if not importlib.util.find_spec(MODULES[framework]):
+        pytest.skip(f"needs vista-distill[{framework}]")
+    folder, said = trainings
+    ends = [json.loads((folder / f"{act}.json").read_text())[framework] for act in ("begin", "resume")]
+    assert ends == [-signal.SIGKILL, 0], said
+    expected, found = (load_file(folder / framework / f"{name}.safetensors") for name in ("unbroken", "resumed"))
+    assert found.keys() == {name for name in expected if not name.startswith(("1/", "2/"))}  # epochs 3 and 4, the end
+    assert sum("/" in name for name in found) == 2 * 300
+    assert len(found["states"]) > 1
+    for name, tensor in found.items():
+        assert torch.equal(tensor, expected[name]), name
