@@ -21,7 +21,8 @@ def train(task, path, stop=None, resume=None, accumulate=1):
         skip = resume[1]
     for epoch in vista.epochs():
         batches = accelerator.skip_first_batches(loader, skip)
-        for step, (x, _, i) in enumerate(batches, skip):
+        for step, (x, y, i) in enumerate(batches, skip):
+            assert torch.equal(y, task.labels[i])  # for metrics of the loop's own
             if stop == (epoch, step):
                 accelerator.save_state(str(path))
                 return vista

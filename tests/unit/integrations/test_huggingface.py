@@ -75,7 +75,10 @@ def trainer(task, vista, path, kind=InOrder, **options):
         train_dataset=indexed(Rows(task.x, task.labels)),
         eval_dataset=Rows(task.val_x, task.val_labels),
         optimizers=(optimizer, constant),
-        compute_metrics=lambda p: {"hard": float(np.issubdtype(p.label_ids.dtype, np.integer))},
+        compute_metrics=lambda p: {
+            "hard": float(np.array_equal(p.label_ids, task.val_labels)),
+            "accuracy": float((p.predictions.argmax(1) == p.label_ids).mean()),
+        },
     )
 
 
@@ -86,6 +89,7 @@ def test_loss_sees_the_targets_of_the_plain_loop(task, plain, assert_same, tmp_p
     assert_same(vista, plain)
     evaluations = [line for line in ours.state.log_history if "eval_hard" in line]
     assert [line["eval_hard"] for line in evaluations] == [1.0] * EPOCHS
+    assert evaluations[-1]["eval_accuracy"] == pytest.approx(ours.summary.accuracy)
     assert evaluations[-1]["eval_vista_anchors"] == len(plain.state_dict()["states"])
 
 

@@ -6,6 +6,8 @@ import torch.nn.functional as F
 from torch.utils.data import DataLoader
 
 lightning = pytest.importorskip("lightning.pytorch", reason="needs vista-distill[lightning]")
+from torchmetrics.classification import MulticlassAccuracy  # noqa: E402  (comes with Lightning)
+
 from vista.integrations.lightning import VistaCallback  # noqa: E402
 
 pytestmark = [
@@ -25,19 +27,22 @@ class Module(lightning.LightningModule):
     def __init__(self, net):
         super().__init__()
         self.net = net
-        self.hard_labels_only = True
+        self.train_acc, self.val_acc = (MulticlassAccuracy(10, average="micro") for _ in range(2))
 
     def forward(self, x):
         return self.net(x)
 
     def training_step(self, batch, batch_idx):
         x, y, i = batch
-        self.hard_labels_only &= y.dtype == torch.int64
-        return self.vista.loss(self(x), i)
+        logits = self(x)
+        self.train_acc(logits, y)
+        self.log("train_acc", self.train_acc, on_step=False, on_epoch=True)
+        return self.vista.loss(logits, i)
 
     def validation_step(self, batch, batch_idx):
         x, y = batch
-        self.log("val_acc", (self(x).argmax(1) == y).float().mean())
+        self.val_acc(self(x), y)
+        self.log("val_acc", self.val_acc)
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.5)
@@ -78,16 +83,46 @@ def test_loss_sees_the_targets_of_the_plain_loop(task, plain, assert_same, tmp_p
     module, vista = Module(task.model()), task.vista()
     trainer(tmp_path, VistaCallback(vista)).fit(module, *loaders(task))
     assert_same(vista, plain)
-    assert module.hard_labels_only
+
+
+class Heard(lightning.Callback):
+    """Each epoch's metrics as a user's own callback finds them, and those of the hard labels."""
+
+    def __init__(self, task):
+        self.task, self.found, self.expected = task, [], []
+        self.right = torch.zeros(len(task.labels), dtype=torch.bool)
+
+    def on_train_batch_start(self, trainer, module, batch, batch_idx):
+        x, y, i = batch
+        assert torch.equal(y, self.task.labels[i])
+        with torch.no_grad():
+            self.right[i] = module.net(x).argmax(1) == y
+
+    def on_train_epoch_end(self, trainer, module):
+        self.found.append({name: float(trainer.callback_metrics[name]) for name in ("train_acc", "val_acc")})
+        with torch.no_grad():
+            val = module.net(self.task.val_x).argmax(1) == self.task.val_labels
+        self.expected.append({"train_acc": float(self.right.float().mean()), "val_acc": float(val.float().mean())})
+
+
+def test_metrics_of_your_own_see_hard_labels(task, tmp_path):
+    heard = Heard(task)
+    trainer(tmp_path, VistaCallback(task.vista()), heard).fit(Module(task.model()), *loaders(task))
+    assert len(heard.found) == EPOCHS
+    assert heard.found == [pytest.approx(line) for line in heard.expected]
 
 
 def test_a_module_whose_y_serves_the_loss_alone_needs_no_change(task, plain, tmp_path):
     module, vista = Unchanged(task.model()), task.vista()
-    trainer(tmp_path, VistaCallback(vista, replace_y=True)).fit(module, *loaders(task))
+    ours = trainer(tmp_path, VistaCallback(vista, replace_y=True))
+    ours.fit(module, *loaders(task))
     seen = torch.cat(module.seen).view(EPOCHS, len(task.labels), -1)
     for (epoch, i), target in plain.seen.items():
         assert torch.allclose(seen[epoch - 1, i], target, atol=1e-3), (epoch, i)  # its loss rounds in its own way
     assert vista.state_dict()["states"] == plain.state_dict()["states"]
+    with torch.no_grad():
+        right = module(task.val_x).argmax(1) == task.val_labels
+    assert float(ours.callback_metrics["val_acc"]) == pytest.approx(float(right.float().mean()))
 
 
 def test_the_last_of_several_validations_counts(task, plain, assert_same, tmp_path):

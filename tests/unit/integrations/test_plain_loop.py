@@ -1,34 +1,89 @@
-"""The plain loop in every variety that people's loops have."""
+"""The plain loop in every variety that people's loops have.
 
-from dataclasses import replace
+Where a variety trains otherwise than the plain loop, its targets are those that the formulas give, by hand, for what
+its own network said of every sample.
+"""
+
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
-from torch.utils.data import DataLoader, IterableDataset, Subset, WeightedRandomSampler
+from torch import Tensor, nn
+from torch.utils.data import (
+    ConcatDataset,
+    DataLoader,
+    IterableDataset,
+    Subset,
+    TensorDataset,
+    WeightedRandomSampler,
+    get_worker_info,
+)
 
 from vista import Vista, indexed
+from vista.data.holdout import holdout
+from vista.functional import beta, light_coverage, one_hot
 
-BATCH, LR = 32, 0.5
+BATCH, CLASSES, EPOCHS, LR = 32, 10, 4, 0.5
 
 
 class Stream(IterableDataset):
-    """Yields each sample's number itself."""
+    """Yields each sample's number itself; each of several workers yields its share."""
 
     def __init__(self, x, labels):
         self.x, self.labels = x, labels
 
     def __iter__(self):
-        yield from zip(self.x, self.labels, range(len(self.x)), strict=True)
+        worker = get_worker_info()
+        first, step = (worker.id, worker.num_workers) if worker else (0, 1)
+        for i in range(first, len(self.x), step):
+            yield self.x[i], self.labels[i], i
 
 
-def loop(task, loader, accumulate=1, scaler=None, clip=None):
-    vista, model = task.vista(), task.model()
+@dataclass
+class Loop:
+    """A training, and what it showed the loss and heard of the network."""
+
+    vista: Vista
+    model: nn.Module
+    targets: list[Tensor] = field(default_factory=list)  # [N, K] of each epoch
+    said: list[dict[int, Tensor]] = field(default_factory=list)  # the last prediction of each sample in each epoch
+    correct: list[Tensor] = field(default_factory=list)  # which validation samples were right at its end
+
+    def targets_by_hand(self, labels: Tensor) -> list[Tensor]:
+        """Hard labels in epoch 1, then their mixture with the anchors' mean prediction, each kept in half precision."""
+        hard, missing = one_hot(labels, CLASSES), (labels < 0).unsqueeze(1)
+        rows = torch.where(missing, 1.0 / CLASSES, hard)  # until a sample is seen
+        targets, states = [hard], {}
+        for t in range(1, EPOCHS):
+            for i, prediction in self.said[t - 1].items():
+                rows[i] = prediction.half().float()
+            states[t] = rows.clone()
+            counts = light_coverage(torch.stack(self.correct[:t]), 0.0)[-1]
+            teacher = sum(count * states[s] for s, count in counts.items()) / sum(counts.values())
+            teacher /= teacher.sum(dim=1, keepdim=True)
+            share = beta(t, EPOCHS)
+            targets.append(torch.where(missing, teacher, (1 - share) * hard + share * teacher))
+        return targets
+
+    def check(self, labels: Tensor) -> None:
+        for epoch, (ours, expected) in enumerate(zip(self.targets, self.targets_by_hand(labels), strict=True), 1):
+            assert torch.allclose(ours, expected, atol=1e-3), f"epoch {epoch}"  # a half may be rounded otherwise
+        assert (self.targets[-1].amax(dim=1) < 0.999).sum() > 10  # or nothing was shown of a teacher
+
+
+def loop(task, loader, vista=None, accumulate=1, scaler=None, clip=None, half=None, weights=lambda i: {}) -> Loop:
+    done = Loop(vista or task.vista(), task.model())
+    vista, model = done.vista, done.model
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
     for _ in vista.epochs():
+        done.targets.append(vista.targets(torch.arange(len(task.labels))))
+        done.said.append({})
         for step, (x, _, i) in enumerate(loader, 1):
-            loss = vista.loss(model(x), i) / accumulate
+            with torch.autocast("cpu", dtype=half, enabled=half is not None):
+                logits = model(x)
+            loss = vista.loss(logits, i, **weights(i)) / accumulate
+            done.said[-1].update(zip(i.tolist(), logits.detach().float().softmax(dim=1), strict=True))
             (loss if scaler is None else scaler.scale(loss)).backward()
             if step % accumulate:
                 continue
@@ -41,34 +96,68 @@ def loop(task, loader, accumulate=1, scaler=None, clip=None):
                 scaler.update()
             optimizer.zero_grad()
         with torch.no_grad():
-            vista.end_epoch(model(task.val_x))
-    return vista
+            logits = model(task.val_x)
+        done.correct.append(logits.argmax(dim=1) == task.val_labels)
+        vista.end_epoch(logits)
+    return done
+
+
+def differs(done, plain):
+    """Whether another training than the plain one was seen."""
+    return any(not torch.equal(done.targets[epoch - 1][i], target) for (epoch, i), target in plain.seen.items())
+
+
+def test_the_plain_loop_itself(task, plain, assert_same):
+    done = loop(task, task.train_loader())
+    assert_same(done.vista, plain)
+    assert not differs(done, plain)
+    done.check(task.labels)
 
 
 def test_several_workers(task, plain, assert_same):
-    assert_same(loop(task, task.train_loader(num_workers=2)), plain)
+    assert_same(loop(task, task.train_loader(num_workers=2)).vista, plain)
 
 
 def test_an_iterable_dataset_that_yields_ids(task, plain, assert_same):
-    assert_same(loop(task, DataLoader(Stream(task.x, task.labels), batch_size=BATCH)), plain)
+    assert_same(loop(task, DataLoader(Stream(task.x, task.labels), batch_size=BATCH)).vista, plain)
     with pytest.raises(TypeError, match="must yield each sample's number itself"):
         indexed(Stream(task.x, task.labels))
 
 
-def test_loss_scaling_and_clipping_change_nothing_that_is_recorded(task, plain, assert_same):
-    """Scales are powers of two and the norm stays below the limit, so not a bit differs."""
-    assert_same(
-        loop(task, task.train_loader(), scaler=torch.amp.GradScaler("cpu", init_scale=2.0**10), clip=1e6), plain
-    )
+def test_an_iterable_dataset_shared_by_workers(task, plain):
+    done = loop(task, DataLoader(Stream(task.x, task.labels), batch_size=BATCH, num_workers=2))
+    assert [said.keys() for said in done.said] == [set(range(300))] * EPOCHS
+    assert differs(done, plain)  # another order
+    done.check(task.labels)
+
+
+def test_loss_scaling_changes_nothing(task, plain, assert_same):
+    """Scales are powers of two, so not a bit differs."""
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    assert_same(loop(task, task.train_loader(), scaler=scaler).vista, plain)
+
+
+def test_mixed_precision_with_scaled_and_clipped_gradients(task, plain):
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    done = loop(task, task.train_loader(), scaler=scaler, clip=0.5, half=torch.bfloat16)
+    assert differs(done, plain)
+    done.check(task.labels)
+
+
+def test_clipped_gradients(task, plain, assert_same):
+    assert_same(loop(task, task.train_loader(), clip=1e6).vista, plain)
+    clipped = loop(task, task.train_loader(), clip=0.1)
+    assert differs(clipped, plain)
+    clipped.check(task.labels)
 
 
 def test_accumulated_halves_are_whole_batches(task):
     whole = replace(task, x=task.x[:288], labels=task.labels[:288])
     expected, _ = whole.plain()
-    vista = loop(whole, DataLoader(whole.train_set(), batch_size=BATCH // 2), accumulate=2)
-    assert vista.seen.keys() == expected.seen.keys()
-    for key, target in expected.seen.items():
-        assert torch.allclose(vista.seen[key], target, atol=1e-3), key
+    done = loop(whole, DataLoader(whole.train_set(), batch_size=BATCH // 2), accumulate=2)
+    for (epoch, i), target in expected.seen.items():
+        assert torch.allclose(done.targets[epoch - 1][i], target, atol=1e-3), (epoch, i)
+    done.check(whole.labels)
 
 
 def test_autocast_predictions_are_recorded_as_float32_would_be(task):
@@ -82,47 +171,82 @@ def test_autocast_predictions_are_recorded_as_float32_would_be(task):
     assert torch.equal(vista.state_dict()["current"], logits.float().log_softmax(1).exp().half())
 
 
+@pytest.mark.filterwarnings("ignore:200 of 300 training samples were not recorded")
 def test_a_subset_of_an_indexed_set_keeps_the_numbers_of_the_whole(task):
     part = Subset(task.train_set(), list(range(299, 199, -1)))
-    vista, model = task.vista(), task.model()
-    for x, y, i in DataLoader(part, batch_size=BATCH):
+    for _, y, i in DataLoader(part, batch_size=BATCH):
         assert torch.equal(task.labels[i], y)
-        vista.loss(model(x), i)
-    with pytest.warns(UserWarning, match="200 of 300 training samples were not recorded"), torch.no_grad():
-        assert vista.end_epoch(model(task.val_x)).unrecorded == 200
+    done = loop(task, DataLoader(part, batch_size=BATCH))
+    assert [said.keys() for said in done.said] == [set(range(200, 300))] * EPOCHS
+    done.check(task.labels)
+    assert torch.equal(done.targets[-1][:200], one_hot(task.labels[:200], CLASSES))  # nothing was ever said of these
+
+
+def test_an_indexed_subset_counts_within_itself(task, assert_same):
+    rows = torch.arange(299, 49, -1)
+    part = replace(task, x=task.x[rows], labels=task.labels[rows])
+    whole = TensorDataset(task.x, task.labels)
+    loader = DataLoader(indexed(Subset(whole, rows.tolist())), batch_size=BATCH)
+    assert_same(loop(part, loader).vista, part.plain()[0])
+
+
+def test_sets_put_together_count_through(task, plain, assert_same):
+    halves = [TensorDataset(task.x[part], task.labels[part]) for part in (slice(150), slice(150, 300))]
+    assert_same(loop(task, DataLoader(indexed(ConcatDataset(halves)), batch_size=BATCH)).vista, plain)
 
 
 def test_a_weighted_sampler_leaves_samples_out_and_says_so(task):
     weights = 1.0 + task.labels.float()
     sampler = WeightedRandomSampler(weights, len(weights), generator=torch.Generator().manual_seed(0))
-    drawn: set[int] = set()
-    vista, model = task.vista(), task.model()
-    for x, _, i in DataLoader(task.train_set(), batch_size=BATCH, sampler=sampler):
-        drawn |= set(i.tolist())
-        vista.loss(model(x), i)
-    left_out = len(weights) - len(drawn)
-    with pytest.warns(UserWarning, match=f"{left_out} of 300"), torch.no_grad():
-        assert vista.end_epoch(model(task.val_x)).unrecorded == left_out
+    with pytest.warns(UserWarning, match="of 300 training samples were not recorded") as told:
+        done = loop(task, task.train_loader(sampler=sampler))
+    left_out = [len(weights) - len(said) for said in done.said]
+    assert min(left_out) > 50
+    assert [int(str(warning.message).split()[0]) for warning in told] == left_out
+    done.check(task.labels)  # rows of earlier epochs, and of two draws in one batch the later
 
 
-def test_class_and_sample_weights(task):
-    vista, model = task.vista(), task.model()
-    index = torch.arange(20)
-    logits, labels = model(task.x[:20]), task.labels[:20]
-    class_weight, sample_weight = torch.rand(10) + 0.5, torch.rand(20) + 0.5
-    hard = F.cross_entropy(logits, labels, weight=class_weight, reduction="none") * sample_weight
-    ours = vista.loss(logits, index, class_weight=class_weight, sample_weight=sample_weight)
-    assert torch.allclose(ours, hard.mean())
-    ours.backward()
-    assert model[0].weight.grad.abs().sum() > 0
+def test_class_and_sample_weights(task, plain):
+    generator = torch.Generator().manual_seed(0)
+    by_class = torch.rand(CLASSES, generator=generator) + 0.5
+    by_sample = torch.rand(len(task.labels), generator=generator) + 0.5
+    done = loop(task, task.train_loader(), weights=lambda i: {"class_weight": by_class, "sample_weight": by_sample[i]})
+    assert differs(done, plain)
+    done.check(task.labels)
+    for vista, targets in ((task.vista(), one_hot(task.labels, CLASSES)), (done.vista, done.vista.teacher())):
+        logits = done.model(task.x[:20])
+        each = F.cross_entropy(logits, targets[:20], weight=by_class, reduction="none") * by_sample[:20]
+        ours = vista.loss(logits, torch.arange(20), class_weight=by_class, sample_weight=by_sample[:20])
+        assert torch.allclose(ours, each.mean())
+        assert all(torch.allclose(*pair, atol=1e-6) for pair in zip(grads(ours, done), grads(each.mean(), done)))
+
+
+def grads(loss, done):
+    return torch.autograd.grad(loss, list(done.model.parameters()), retain_graph=True)
 
 
 def test_a_missing_label_teaches_nothing_until_there_is_a_teacher(task):
     labels = task.labels.clone()
-    labels[:10] = -1
-    vista, _ = task.plain(Vista(labels, num_classes=10, epochs=4, val_labels=task.val_labels))
-    fresh = Vista(labels, num_classes=10, epochs=4, val_labels=task.val_labels)
-    assert fresh.targets(torch.arange(10)).sum() == 0
-    assert torch.equal(vista.targets(torch.arange(10)), vista.teacher()[:10])
-    logits = task.model()(task.x[:20])
-    assert torch.allclose(fresh.loss(logits, torch.arange(20)), F.cross_entropy(logits[10:], labels[10:20]))
+    labels[::5] = -1
+    part = replace(task, labels=labels)
+    done = loop(part, part.train_loader())
+    done.check(labels)
+    assert done.targets[0][::5].sum() == 0
+    assert torch.equal(done.vista.targets(torch.arange(0, 300, 5)), done.vista.teacher()[::5])
+    fresh, logits, given = part.vista(), done.model(task.x[:20]), labels[:20] >= 0
+    assert torch.allclose(fresh.loss(logits, torch.arange(20)), F.cross_entropy(logits[given], labels[:20][given]))
+
+
+def test_no_validation_set_at_hand(task, assert_same):
+    """The helper's parts, as they come, train as the same samples put into order by hand."""
+    x, labels = torch.cat([task.x, task.val_x]), torch.cat([task.labels, task.val_labels])
+    train, val, train_labels, val_labels = holdout(TensorDataset(x, labels), labels, fraction=0.2, seed=1)
+    by_hand = replace(task, x=x[train.indices], labels=labels[train.indices], val_x=x[val.indices],
+                      val_labels=labels[val.indices])  # fmt: skip
+    expected, _ = by_hand.plain()
+    given = type(expected)(train_labels, num_classes=CLASSES, epochs=EPOCHS, val_labels=val_labels)
+    split = replace(task, labels=torch.from_numpy(train_labels), val_x=torch.stack([x for x, _ in val]),
+                    val_labels=torch.from_numpy(val_labels))  # fmt: skip
+    done = loop(split, DataLoader(indexed(train), batch_size=BATCH), vista=given)
+    assert_same(done.vista, expected)
+    done.check(split.labels)
