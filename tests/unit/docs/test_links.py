@@ -31,6 +31,11 @@ def test_every_picture_is_small_and_shown() -> None:
         assert picture.stat().st_size <= MAX_PICTURE_BYTES
 
 
+def test_every_example_is_linked() -> None:
+    linked = {(page.parent / target).resolve() for page in DOCS.rglob("*.md") for target in links_of(page)}
+    assert [path.name for path in (ROOT / "examples").glob("*.py") if path not in linked] == []
+
+
 def test_every_record_named_is_in_the_ledger() -> None:
     """A record is named by the last part of its file, as in `9399fa7bcb7df4c8`."""
     from re import findall

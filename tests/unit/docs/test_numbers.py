@@ -8,12 +8,18 @@ import re
 import pytest
 from doc_pages import DOCS, ROOT, without_blocks
 
-EXPLAINING = ("index.md", "how-it-works.md", "questions.md", "frameworks/plain-loop.md")
+EXPLAINING = (
+    "index.md",
+    "how-it-works.md",
+    "questions.md",
+    "frameworks/plain-loop.md",
+    "frameworks/text-and-tables.md",
+)
 
 
 @pytest.fixture(scope="module")
 def measured() -> set[str]:
-    """Every accuracy, gap and loss of the ledger as pages write them, and the GB that the anchors took."""
+    """Accuracies, gaps and losses of the ledger and the examples as pages write them, and the GB that anchors took."""
     percents: set[float] = set()
     others: set[float] = set()
     for path in (ROOT / "results" / "runs").glob("*.json"):
@@ -26,6 +32,9 @@ def measured() -> set[str]:
         others.add((metrics["anchors_max"] or 0) * state / 1e9)
         others |= {line["train_loss"] for line in run["epochs"]}
         others |= {metrics[which]["test"]["nll"] for which in ("best", "last")}
+    for path in (ROOT / "results" / "examples").glob("*.json"):
+        cells = [row[which] for row in json.loads(path.read_text())["rows"] for which in ("best", "last")]
+        percents |= {cell[name] for cell in cells for name in ("mean", "se")}
     return {f"{value:.2f}" for value in percents | others}
 
 
