@@ -1,5 +1,6 @@
 """Without its extra an integration says which one to install; pyproject.toml has it, and none brings its own torch."""
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -10,7 +11,8 @@ from torch import nn
 
 from vista.cli.export import as_onnx
 
-PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+ROOT = Path(__file__).parents[3]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 TRACKERS = {name: name for name in ("tensorboard", "mlflow", "wandb", "trackio")}
 NEEDS = {"lightning": "lightning", "huggingface": "transformers", "skorch": "skorch", **TRACKERS}
 
@@ -57,6 +59,21 @@ def test_an_export_without_the_extra_names_it(package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ModuleNotFoundError, match=rf"^{package} is .*pip install 'vista-distill\[onnx\]'$"):
         as_onnx(nn.Linear(2, 2), {"sample_shape": [2]})
+
+
+def test_every_extra_that_is_named_is_there():
+    named = set()
+    for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.py")]:
+        for names in re.findall(r"vista-distill\[([a-z,]+)\]", path.read_text(encoding="utf-8")):
+            named |= set(names.split(","))
+    assert {"lightning", "huggingface", "accelerate", "skorch", "report", "tensorboard"} <= named
+    assert named <= PROJECT["optional-dependencies"].keys()
+
+
+def test_every_integration_is_a_short_file():
+    files = sorted((ROOT / "src" / "vista" / "integrations").rglob("*.py"))
+    assert len(files) > 10
+    assert [path.name for path in files if len(path.read_text().splitlines()) >= 100] == []
 
 
 def test_extras_have_lower_bounds_only():
