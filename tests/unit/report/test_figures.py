@@ -65,6 +65,9 @@ def test_every_curve_has_a_band_for_several_seeds() -> None:
     assert anchors.anchors.mean == pytest.approx([1, 1, 2, 1.5])
     assert anchors.anchors.se == pytest.approx([0, 0, 0, 0.5])
     assert anchors.most == 2
+    # One run with two anchors, one that never has any: at most 2, though the mean is 1.
+    (never,) = figures.contributing_set([Group("both", (hand_run("a"), hand_run("b", HAND & False)))])
+    assert (never.most, never.anchors.mean.max()) == (2, 1)
     pair = (Run("a", Path("a"), record_of(val_given=HAND, val_true=HAND, test=HAND)),
             Run("b", Path("b"), record_of(val_given=SHIFTED, val_true=SHIFTED, test=SHIFTED)))  # fmt: skip
     (accuracies,) = figures.test_against_validation([Group("both", pair)])

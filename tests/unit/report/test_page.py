@@ -126,6 +126,10 @@ def test_watching_writes_when_a_record_changes_and_ends_when_all_have_finished(t
     assert waits == 2
 
 
+class StillWatching(Exception):
+    """Enough was seen."""
+
+
 @pytest.mark.parametrize("planned", [{"epochs": 2}, {}])
 def test_watching_a_loop_of_ones_own_ends_with_its_planned_epochs(tmp_path: Path, planned: dict[str, int]) -> None:
     recorder = TrajectoryRecorder(tmp_path / "mine", [0, 1, 0, 1], config={"method": "own", **planned})
@@ -136,7 +140,7 @@ def test_watching_a_loop_of_ones_own_ends_with_its_planned_epochs(tmp_path: Path
         nonlocal waits
         waits += 1
         if waits > 2:
-            raise KeyboardInterrupt
+            raise StillWatching
         recorder.end_epoch(np.eye(2)[[0, 1, 1, 1]])
 
     def wrote(runs: Any, over: bool) -> None:
@@ -145,7 +149,7 @@ def test_watching_a_loop_of_ones_own_ends_with_its_planned_epochs(tmp_path: Path
     if planned:
         watch([tmp_path / "mine"], tmp_path / "page.html", wrote, wait=wait)
     else:
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(StillWatching):
             watch([tmp_path / "mine"], tmp_path / "page.html", wrote, wait=wait)
     assert seen == [(0, False), (1, False), (2, bool(planned))]
 
