@@ -209,7 +209,13 @@ def _difference(own: dict[str, Any], rivals: list[dict[str, Any]]) -> str:
     return f" ({', '.join(f'{name}={own[name]}' for name in names)})" if names else ""
 
 
+NEEDED = (run_folder.DATA, run_folder.ENVIRONMENT, run_folder.LABELS, run_folder.SPLIT)
+
+
 def _from_folder(folder: RunFolder) -> Run:
+    missing = next((name for name in NEEDED if not (folder.path / name).exists()), None)
+    if missing is not None:
+        raise FileNotFoundError(f"{folder.path} is no whole run: it has no {missing}")
     config, data, record = folder.config(), folder.data(), folder.record()
     if folder.is_finished() and len(record) < config.epochs:
         raise ValueError(

@@ -62,6 +62,14 @@ def test_a_record_cut_short_is_refused(tmp_path: Path) -> None:
         read_run(run)
 
 
+@pytest.mark.parametrize("name", ["data.json", "environment.json", "labels.safetensors", "split.safetensors"])
+def test_a_run_that_is_not_whole_is_refused(tmp_path: Path, name: str) -> None:
+    run = write_run(tmp_path / "run")
+    (run / name).unlink()
+    with pytest.raises(FileNotFoundError, match=f"run is no whole run: it has no {name}"):
+        read_run(run)
+
+
 def test_a_missing_epoch_is_named(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     lines = (run / "epochs.jsonl").read_text().splitlines(keepends=True)
