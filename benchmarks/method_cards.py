@@ -46,9 +46,10 @@ def with_digits(card: str, method: str, record: dict[str, Any]) -> str:
         f"| `{row['method']}` | {accuracy(row['best'])} | {accuracy(row['last'])} |"
         for row in sorted(shown, key=lambda row: row["method"] == "ce")
     )
+    seeds = shown[0]["seeds"]
     text = (
         f"On the digits, 40 % symmetric noise, small CNN, {record['config']['epochs']} epochs, "
-        f"{shown[0]['seeds']} seeds (`results/{RECORD.name}`), test accuracy in %:\n\n"
+        f"{seeds} seed{'s' if seeds > 1 else ''} (`results/{RECORD.name}`), test accuracy in %:\n\n"
         f"| method | best validation epoch | last epoch |\n|---|---|---|\n{table}\n"
     )
     before, rest = card.split(f"{HEADING}\n\n", 1)
@@ -56,8 +57,8 @@ def with_digits(card: str, method: str, record: dict[str, Any]) -> str:
     return f"{before}{HEADING}\n\n{text}" + (f"\n{rest}" if rest else "")
 
 
-def accuracy(cell: dict[str, float]) -> str:
-    return f"{cell['mean']:.1f} ± {cell['se']:.1f}"
+def accuracy(cell: dict[str, float | None]) -> str:
+    return f"{cell['mean']:.1f}" + (f" ± {cell['se']:.1f}" if cell["se"] is not None else "")
 
 
 def main() -> None:

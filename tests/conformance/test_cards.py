@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import importlib.util
 import inspect
+import json
 import re
 import textwrap
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from vista.methods import Method, available
 
-CARDS = Path(__file__).parents[2] / "docs" / "methods"
+PROJECT = Path(__file__).parents[2]
+CARDS = PROJECT / "docs" / "methods"
 METHODS = {method.name: method for method in available().values()}
 PARTS = ["Formula", "Cost", "Defaults", "Reported", "What we measured"]
 MARK = "**A reconstruction"
@@ -25,6 +29,16 @@ def parts_of(card: str) -> dict[str, str]:
     return {"Idea": pieces[0].split("\n", 1)[1].strip()} | {
         name: text.strip() for name, text in zip(pieces[1::2], pieces[2::2])
     }
+
+
+@pytest.fixture(scope="module")
+def cards_benchmark() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("method_cards", PROJECT / "benchmarks" / "method_cards.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture
@@ -56,6 +70,12 @@ def test_its_card_names_every_option_and_variant(card: str, method: str) -> None
 @pytest.mark.parametrize("method", METHODS)
 def test_its_card_says_whether_it_is_a_reconstruction(card: str, method: str) -> None:
     assert parts_of(card)["Idea"].startswith(MARK) == METHODS[method].reconstruction
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_its_card_has_what_the_digits_say(card: str, method: str, cards_benchmark: ModuleType) -> None:
+    record = json.loads(cards_benchmark.RECORD.read_text())
+    assert cards_benchmark.with_digits(card, method, record) == card, "run `python benchmarks/method_cards.py`"
 
 
 def test_every_card_belongs_to_a_method() -> None:
