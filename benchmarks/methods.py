@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from vista.methods import available
 from vista.training import setup
@@ -35,6 +36,7 @@ CLASSES, PIXELS, BATCH, THREADS = 100, 32, 64, 2
 SAMPLES = {"cpu": 5_000, "cuda": 50_000}
 STEPS = {"cpu": 1, "cuda": 200}  # a turn
 TURNS = 5
+LOSSES = 51
 NO_RECORD = "No record of step times is in `results/` yet."
 
 
@@ -68,6 +70,39 @@ def seconds_per_step(training: Training, steps: int) -> float:
         training.engine.advance(steps)
         wait()
     return (time.perf_counter() - began) / steps
+
+
+def loss_milliseconds(training: Training) -> float | None:
+    """Loss and gradient on given logits, the network left out; ``None`` where a method asks more of a network.
+
+    A step of a large network drifts by more than such a loss takes, so that on a CPU this says what the ratio cannot.
+    """
+    with training.on_stream():
+        training.begin_epoch()
+        batch = training.loader.batch(training.engine.counter, BATCH)
+        logits = torch.randn(BATCH, CLASSES, device=training.device).requires_grad_()
+        times = []
+        for _ in range(LOSSES):
+            wait()
+            began = time.perf_counter()
+            try:
+                training.method.loss(Says(logits), batch).backward()
+            except (AttributeError, TypeError, ValueError, RuntimeError):
+                return None
+            wait()
+            times.append(time.perf_counter() - began)
+    return 1000 * statistics.median(times)
+
+
+class Says(nn.Module):
+    """A network that has its answer ready."""
+
+    def __init__(self, logits: Tensor) -> None:
+        super().__init__()
+        self.logits = logits
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.logits
 
 
 def wait() -> None:
@@ -110,6 +145,7 @@ def measure(methods: list[str], device: str, steps: int, turns: int, out: Path |
             try:
                 other = prepared(TrainConfig(**{**vars(config), "method": name}), Path(place) / name)
                 result[name] = compare(base, other, min(steps, base.loader.full_steps), turns)
+                result[name]["loss_milliseconds"] = loss_milliseconds(other)
                 del other
             except Exception as error:  # the others are measured all the same; the table has no row for this one
                 print(f"{name:22} failed: {error!r}", flush=True)
@@ -118,6 +154,20 @@ def measure(methods: list[str], device: str, steps: int, turns: int, out: Path |
             if out:
                 out.parent.mkdir(parents=True, exist_ok=True)
                 out.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
+
+
+def time_losses(device: str, out: Path) -> None:
+    """Add the time of the loss alone to every row of a record."""
+    torch.set_num_threads(THREADS)
+    record = json.loads(out.read_text())
+    with tempfile.TemporaryDirectory() as place, deterministic(False):
+        data = Path(place) / "pictures.npz"
+        random_pictures(data, 1000)
+        for name, row in record["result"].items():
+            config = TrainConfig(data=f"npz:{data}", network="resnet18", batch_size=BATCH, device=device, method=name)
+            row["loss_milliseconds"] = loss_milliseconds(prepared(config, Path(place) / name))
+            print(f"{name:22} {row['loss_milliseconds']}", flush=True)
+    out.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
 
 
 # ---------------------------------------------------------------- the table
@@ -131,9 +181,17 @@ def table(results: Path = RESULTS) -> str:
     lines = ["| method | " + " | ".join(map(title, records)) + " |", "|---" * (len(records) + 1) + "|"]
     for name in available():
         if any(name in record["result"] for record in records):
-            cells = [f"{r['result'][name]['ratio']:.2f}" if name in r["result"] else "" for r in records]
+            cells = [cell(record["result"].get(name)) for record in records]
             lines.append(f"| `{name}` | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def cell(row: dict[str, Any] | None) -> str:
+    """The ratio, and what the loss alone takes where that is known."""
+    if row is None:
+        return ""
+    alone = row.get("loss_milliseconds")
+    return f"{row['ratio']:.2f}" + (f" ({alone:.1f} ms)" if alone is not None else "")
 
 
 def title(record: dict[str, Any]) -> str:
@@ -149,12 +207,16 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--methods", default="all", help="names, separated by commas")
     parser.add_argument("--steps", type=int, help="steps in a turn")
+    parser.add_argument("--losses", action="store_true", help="time only the losses, for the rows a record has")
     parser.add_argument("--turns", type=int, default=TURNS, help="turns of each method")
     parser.add_argument("--out", type=Path, help="where to write the record")
     parser.add_argument("--table", action="store_true", help="print the table of the records, and measure nothing")
     options = parser.parse_args()
     if options.table:
         print(table())
+        return
+    if options.losses:
+        time_losses(options.device, options.out)
         return
     methods = list(available()) if options.methods == "all" else options.methods.split(",")
     measure(methods, options.device, options.steps or STEPS[options.device], options.turns, options.out)
