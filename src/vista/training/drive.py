@@ -38,6 +38,9 @@ class Job:
     metrics: dict[str, Any] | None = None
     error: Exception | None = None
 
+    def __post_init__(self) -> None:
+        self.out = Path(self.out)
+
 
 def drive(jobs: list[Job], show: Callable[[Job, Event], None], at_once: int | None = None) -> None:
     """Run all jobs, at most ``at_once`` side by side. One that fails keeps its error and does not stop the others.

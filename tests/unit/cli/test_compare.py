@@ -106,7 +106,7 @@ def test_bad_input_is_refused_before_anything_runs(
 def test_stopped_it_goes_on_by_the_same_command(
     vista: Vista, small: Small, monkeypatch: pytest.MonkeyPatch, epoch: int
 ) -> None:
-    words = ("compare", *small, "--methods", "ce", "--seeds", "2", "--out", "c", "--quiet")
+    words = ("compare", *small, "--methods", "ce", "--seeds", "2", "--at-once", "1", "--out", "c", "--quiet")
     with monkeypatch.context() as patch:
         stop_after(epoch, patch, signal.SIGTERM)
         said = vista(*words)
