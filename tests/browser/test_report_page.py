@@ -166,6 +166,20 @@ def test_several_seeds_are_drawn_in_a_band(visit: Callable[..., Opened], tmp_pat
     assert opened.complaints == []
 
 
+def test_cells_of_a_heat_map_are_where_and_as_dark_as_the_data(visit: Callable[..., Opened], tmp_path: Path) -> None:
+    write_page([hand_run("hand")], tmp_path / "hand.html")
+    canvas = visit(page=tmp_path / "hand.html", color_scheme="light").page.locator("#life-expectancy canvas")
+    cells = canvas.evaluate("""canvas => Array.from({ length: 12 }, (_, k) => {
+        const [x, y] = [(k % 4 + 0.5) / 4 * canvas.width, (Math.floor(k / 4) + 0.5) / 3 * canvas.height];
+        return Array.from(canvas.getContext("2d").getImageData(Math.floor(x), Math.floor(y), 1, 1).data);
+    })""")
+    colours = np.array(cells).reshape(3, 4, 4)[::-1]  # rows from the bottom: after 1, 2 and 3 epochs
+    # Samples that only a state covered: 2, 4, 1 and 1 in its own epoch, and 4 by the second state twice more.
+    assert (colours[..., 3] > 0).tolist() == [[True] * 4, [False, True, False, False], [False, True, False, False]]
+    light = colours[..., :3].mean(axis=2)
+    assert light[0, 2] == light[0, 3] > light[0, 0] > light[0, 1] == light[2, 1]
+
+
 def test_arrow_keys_walk_through_the_epochs(visit: Callable[..., Opened]) -> None:
     opened = visit()
     opened.page.locator('[data-figure="contributing-set"]').focus()

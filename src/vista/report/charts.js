@@ -216,6 +216,23 @@ function paintBand(paint, band, x, y, scale) {
   paint.stroke();
 }
 
+// A picture with a pixel per cell, the first row at its bottom: stretching it is much faster than filling each cell.
+function cells(columns, rows, strength) {
+  const picture = html("canvas", { width: columns.length, height: rows });
+  const paint = picture.getContext("2d"), image = paint.createImageData(columns.length, rows), fine = 63;
+  const stops = ramp(), shades = new Uint32Array(fine + 1);
+  const bytes = new Uint8Array(shades.buffer), pixels = new Uint32Array(image.data.buffer);
+  for (let k = 0; k <= fine; k += 1) bytes.set([...mix(stops, k / fine), 255], 4 * k);
+  columns.forEach((column, s) => {
+    for (let i = 1; i < column.length; i += 1) { // column[0] is the first row
+      const shade = Math.round(fine * Math.min(1, Math.max(0, strength(column[i]))));
+      if (column[i]) pixels[(rows - column[0] - i) * columns.length + s] = shades[shade];
+    }
+  });
+  paint.putImageData(image, 0, 0);
+  return picture;
+}
+
 // Cells over epochs x rows on a canvas; `columns[s]` holds [first row, values...] of state s. A `curve` goes over them.
 function heat(options, name) {
   const { columns, rows, low, high } = options;
@@ -226,15 +243,9 @@ function heat(options, name) {
     canvas.width = Math.round(parts.inner.width * scale);
     canvas.height = Math.round(parts.inner.height * scale);
     Object.assign(canvas.style, { left: `${parts.margin.left}px`, top: `${parts.margin.top}px`, width: `${parts.inner.width}px`, height: `${parts.inner.height}px` });
-    const paint = canvas.getContext("2d"), stops = ramp(), fine = 63;
-    const shades = Array.from({ length: fine + 1 }, (_, k) => shade(stops, k / fine)); // made once, not per cell
-    const [w, h] = [canvas.width / columns.length, canvas.height / rows];
-    columns.forEach(([first, ...values], s) => values.forEach((v, a) => {
-      if (!v) return;
-      paint.fillStyle = shades[Math.round(fine * Math.min(1, Math.max(0, strength(v))))];
-      const [l, t] = [Math.floor(s * w), Math.floor(canvas.height - (first + a + 1) * h)];
-      paint.fillRect(l, t, Math.max(1, Math.floor((s + 1) * w) - l), Math.max(1, Math.floor(canvas.height - (first + a) * h) - t));
-    }));
+    const paint = canvas.getContext("2d"), [w, h] = [canvas.width / columns.length, canvas.height / rows];
+    paint.imageSmoothingEnabled = w < 1 || h < 1; // a long run has more cells than pixels: none of them is left out
+    paint.drawImage(cells(columns, rows, strength), 0, 0, canvas.width, canvas.height);
     if (options.curve?.se) paintBand(paint, options.curve, (s) => (s + 0.5) * w, (v) => canvas.height - v * h, scale);
     element.style.height = `${options.height ?? 240}px`;
     return {
@@ -262,7 +273,9 @@ function ramp() {
     : [[247, 222, 110], [170, 170, 128], [86, 108, 140], [14, 42, 88]];
 }
 
-function shade(stops, strength) {
+function mix(stops, strength) {
   const at = Math.min(0.9999, Math.max(0, strength)) * (stops.length - 1), k = Math.floor(at);
-  return `rgb(${stops[k].map((v, c) => Math.round(v + (stops[k + 1][c] - v) * (at - k))).join(" ")})`;
+  return stops[k].map((v, c) => Math.round(v + (stops[k + 1][c] - v) * (at - k)));
 }
+
+const shade = (stops, strength) => `rgb(${mix(stops, strength).join(" ")})`;
