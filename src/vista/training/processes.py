@@ -10,10 +10,11 @@ import multiprocessing
 import os
 import pickle
 import signal
+import threading
 import warnings
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -84,7 +85,7 @@ def drive_in_processes(jobs: list[Job], show: Callable[[Job, Event], None], at_o
                     forwarded = True
                 ready = wait([worker.pipe for worker in workers], SECONDS_BETWEEN_LOOKS)
                 for worker in [worker for worker in workers if worker.pipe in ready]:
-                    if not _hear(worker, show):
+                    if not _hear(worker, show, stopping=bool(stop.signal)):
                         workers.remove(worker)
         finally:
             for worker in workers:
@@ -104,10 +105,24 @@ def _free(workers: list[Worker], at_once: int, share: int) -> Worker | None:
         return None
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=_work, args=(theirs, share), daemon=True)
-    process.start()
+    with _deaf_to_ctrl_c():
+        process.start()
     theirs.close()
     workers.append(Worker(process, ours))
     return workers[-1]
+
+
+@contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """A worker begins deaf to Ctrl-C, which would meet it half imported; it hears it while it trains."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _forward(workers: list[Worker]) -> None:
@@ -117,15 +132,15 @@ def _forward(workers: list[Worker]) -> None:
             os.kill(worker.process.pid or 0, signal.SIGTERM)
 
 
-def _hear(worker: Worker, show: Callable[[Job, Event], None]) -> bool:
-    """Take a word from the worker; whether it still lives."""
+def _hear(worker: Worker, show: Callable[[Job, Event], None], stopping: bool) -> bool:
+    """Take a word from the worker; whether it still lives. When all are to stop, its end is no failure."""
     job = worker.job
     try:
         said = worker.pipe.recv()
     except (EOFError, ConnectionResetError):
         worker.process.join()
         code = worker.process.exitcode or 0
-        if job is not None:
+        if job is not None and not stopping:
             how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
             job.error = RuntimeError(f"its process {how}: the same command goes on from the last checkpoint")
         return False

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -85,6 +86,17 @@ def test_a_signal_stops_all_with_a_checkpoint_each(data: str, tmp_path: Path, al
     assert all(job.error is None for job in jobs)
     assert len([event for event in events if isinstance(event, Started)]) <= 3
     assert {method: files(tmp_path / method) for method in METHODS} == alone
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_the_workers_are_up_is_no_failure(data: str, tmp_path: Path, number: int) -> None:
+    jobs = [Job(config(data, method), tmp_path / method) for method in METHODS]
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), number))
+    timer.start()
+    with pytest.raises(Interrupted) as raised:
+        drive_in_processes(jobs, show_nothing, at_once=2)
+    assert raised.value.signal == number
+    assert [job.error for job in jobs] == [None] * len(jobs)
 
 
 def test_workers_end_with_their_parent(data: str, tmp_path: Path) -> None:
