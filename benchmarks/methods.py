@@ -156,20 +156,6 @@ def measure(methods: list[str], device: str, steps: int, turns: int, out: Path |
                 out.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
 
 
-def time_losses(device: str, out: Path) -> None:
-    """Add the time of the loss alone to every row of a record."""
-    torch.set_num_threads(THREADS)
-    record = json.loads(out.read_text())
-    with tempfile.TemporaryDirectory() as place, deterministic(False):
-        data = Path(place) / "pictures.npz"
-        random_pictures(data, 1000)
-        for name, row in record["result"].items():
-            config = TrainConfig(data=f"npz:{data}", network="resnet18", batch_size=BATCH, device=device, method=name)
-            row["loss_milliseconds"] = loss_milliseconds(prepared(config, Path(place) / name))
-            print(f"{name:22} {row['loss_milliseconds']}", flush=True)
-    out.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
-
-
 # ---------------------------------------------------------------- the table
 
 
@@ -207,16 +193,12 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--methods", default="all", help="names, separated by commas")
     parser.add_argument("--steps", type=int, help="steps in a turn")
-    parser.add_argument("--losses", action="store_true", help="time only the losses, for the rows a record has")
     parser.add_argument("--turns", type=int, default=TURNS, help="turns of each method")
     parser.add_argument("--out", type=Path, help="where to write the record")
     parser.add_argument("--table", action="store_true", help="print the table of the records, and measure nothing")
     options = parser.parse_args()
     if options.table:
         print(table())
-        return
-    if options.losses:
-        time_losses(options.device, options.out)
         return
     methods = list(available()) if options.methods == "all" else options.methods.split(",")
     measure(methods, options.device, options.steps or STEPS[options.device], options.turns, options.out)

@@ -5,9 +5,11 @@ A method's runs are made once and shared by all tests that look at them.
 
 from __future__ import annotations
 
+import importlib.util
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -18,8 +20,24 @@ from vista.training.config import TrainConfig
 from vista.training.loop import Event, Interrupted, Started, Stepped, Stop, train
 from vista.training.run_folder import RunFolder
 
+PROJECT = Path(__file__).parents[2]
 EPOCHS = 4
 MakeConfig = Callable[..., TrainConfig]
+
+
+@pytest.fixture(scope="session")
+def benchmark() -> Callable[[str], ModuleType]:
+    """``benchmark(name)``: the program of that name, imported."""
+
+    def imported(name: str) -> ModuleType:
+        spec = importlib.util.spec_from_file_location(name, PROJECT / "benchmarks" / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return imported
 
 
 @pytest.fixture(scope="session")

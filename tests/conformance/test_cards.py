@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import importlib.util
 import inspect
 import json
 import re
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -29,16 +29,6 @@ def parts_of(card: str) -> dict[str, str]:
     return {"Idea": pieces[0].split("\n", 1)[1].strip()} | {
         name: text.strip() for name, text in zip(pieces[1::2], pieces[2::2])
     }
-
-
-@pytest.fixture(scope="module")
-def cards_benchmark() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("method_cards", PROJECT / "benchmarks" / "method_cards.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
@@ -73,9 +63,10 @@ def test_its_card_says_whether_it_is_a_reconstruction(card: str, method: str) ->
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_its_card_has_what_the_digits_say(card: str, method: str, cards_benchmark: ModuleType) -> None:
-    record = json.loads(cards_benchmark.RECORD.read_text())
-    assert cards_benchmark.with_digits(card, method, record) == card, "run `python benchmarks/method_cards.py`"
+def test_its_card_has_what_the_digits_say(card: str, method: str, benchmark: Callable[[str], ModuleType]) -> None:
+    cards = benchmark("method_cards")
+    record = json.loads(cards.RECORD.read_text())
+    assert cards.with_digits(card, method, record) == card, "run `python benchmarks/method_cards.py`"
 
 
 def test_every_card_belongs_to_a_method() -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-
-import pytest
 
 from vista.methods import available
 
@@ -22,16 +20,6 @@ HEADINGS = {
     "noise-robust": "Noise-robust references",
     "ours": "Ours",
 }
-
-
-@pytest.fixture(scope="module")
-def benchmark() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("benchmark", PROJECT / "benchmarks" / "methods.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_every_method_stands_under_its_family_with_its_card_and_its_variants() -> None:
@@ -50,12 +38,17 @@ def test_every_method_stands_under_its_family_with_its_card_and_its_variants() -
     assert {heading: found for heading, found in rows.items() if found} == wanted
 
 
-def test_the_step_times_are_those_of_the_records(benchmark: ModuleType) -> None:
-    assert PAGE.endswith(f"\n\n{benchmark.table()}\n"), "`python benchmarks/methods.py --table` gives another table"
+def test_the_step_times_are_those_of_the_records(benchmark: Callable[[str], ModuleType]) -> None:
+    assert PAGE.endswith(f"\n\n{benchmark('methods').table()}\n"), (
+        "`python benchmarks/methods.py --table` gives another table"
+    )
 
 
-def test_a_table_has_a_row_for_each_method_and_a_column_for_each_record(benchmark: ModuleType, tmp_path: Path) -> None:
-    assert benchmark.table(tmp_path) == benchmark.NO_RECORD
+def test_a_table_has_a_row_for_each_method_and_a_column_for_each_record(
+    benchmark: Callable[[str], ModuleType], tmp_path: Path
+) -> None:
+    methods = benchmark("methods")
+    assert methods.table(tmp_path) == methods.NO_RECORD
     card = {
         "base": "ce", "kind": "cuda", "precision": "bf16", "environment": {"device": "a card", "threads": 8},
         "result": {
@@ -69,7 +62,7 @@ def test_a_table_has_a_row_for_each_method_and_a_column_for_each_record(benchmar
     }  # fmt: skip
     (tmp_path / "methods-card.json").write_text(json.dumps(card))
     (tmp_path / "methods-cpu.json").write_text(json.dumps(processor))
-    assert benchmark.table(tmp_path).splitlines() == [
+    assert methods.table(tmp_path).splitlines() == [
         "| method | a card, bf16 (ce: 2.00 ms) | a processor, 2 threads, fp32 (ce: 1,234.00 ms) |",
         "|---|---|---|",
         "| `ce` | 1.00 |  |",

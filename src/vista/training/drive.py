@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -51,7 +52,8 @@ def drive(jobs: list[Job], show: Callable[[Job, Event], None], at_once: int | No
     waiting, running = deque(jobs), deque[tuple[Job, Iterator[Event]]]()
     interrupted: Interrupted | None = None
     exact = any(job.config.deterministic for job in jobs)
-    with stop_on_signals() as stop, deterministic(exact), threads(suited_threads(jobs[0])):
+    count = None if on_card(jobs) else suited_threads(jobs[0])
+    with stop_on_signals() as stop, deterministic(exact), threads(count):
         while running or (waiting and not stop.signal):
             while waiting and len(running) < limit and not stop.signal:
                 job = waiting.popleft()
@@ -103,10 +105,15 @@ def suited_threads(job: Job) -> int | None:
 def is_small(config: TrainConfig) -> bool:
     """Whether sharing a batch out among threads costs more than it saves: two took thrice as long on the digits."""
     try:
-        inputs = source.load(config.data, config.root).train_inputs
+        return config.batch_size * _sample_size(config.data, config.root) < SMALL_BATCH
     except (OSError, ValueError):  # the run itself says what is wrong
         return False
-    return config.batch_size * math.prod(inputs.shape[1:]) < SMALL_BATCH
+
+
+@lru_cache(maxsize=8)
+def _sample_size(data: str, root: str | None) -> int:
+    """Numbers in a sample; the data set is read for it, so once is enough."""
+    return math.prod(source.load(data, root).train_inputs.shape[1:])
 
 
 @contextmanager

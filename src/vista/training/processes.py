@@ -55,13 +55,9 @@ class Over:
 
 def at_once_on_cpu(jobs: list[Job]) -> int:
     """How many runs go side by side unless somebody says otherwise: one per core if each suits one core."""
-    if on_card(jobs) or not all(is_small(config) for config in {_data(job): job.config for job in jobs}.values()):
+    if on_card(jobs) or not all(is_small(job.config) for job in jobs):
         return 1
     return min(len(jobs), cores())
-
-
-def _data(job: Job) -> tuple[str, str | None, int]:
-    return job.config.data, job.config.root, job.config.batch_size
 
 
 def cores() -> int:

@@ -15,6 +15,7 @@ import pytest
 import torch
 from trainings import NOT_OF_THE_SEED, config
 
+from vista.training import drive as drive_module
 from vista.training.drive import Job, drive, is_small, suited_threads, threads
 from vista.training.engine import NotFinite
 from vista.training.loop import EpochEnded, Event, Interrupted, Started, Stepped
@@ -135,6 +136,19 @@ def test_small_batches_get_one_thread_and_a_core_for_each_run(data: str, tmp_pat
     assert at_once_on_cpu([small]) == 1
     assert at_once_on_cpu([small, large]) == 1
     assert at_once_on_cpu([small, small]) == min(2, len(os.sched_getaffinity(0)))
+
+
+def test_the_data_set_is_read_once_to_know_how_small_its_samples_are(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    load = drive_module.source.load
+    monkeypatch.setattr(drive_module.source, "load", lambda name, root: read.append(name) or load(name, root))
+    drive_module._sample_size.cache_clear()
+    jobs = [Job(config(data, seed=k), tmp_path / str(k)) for k in range(3)]
+    assert at_once_on_cpu(jobs) >= 1
+    assert [suited_threads(job) for job in jobs] == [1, 1, 1]
+    assert read == [data]
 
 
 def test_a_run_goes_on_with_the_threads_it_began_with(data: str, tmp_path: Path) -> None:
