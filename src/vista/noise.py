@@ -1,14 +1,9 @@
 """Noisy labels as saved, hashed artefacts: a pure function of the true labels, a specification and a seed."""
 
-import csv
 import difflib
 import hashlib
 import json
-import os
-import re
-import zipfile
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -17,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from vista import artefact
+from vista.label_files import checked_labels, read_human_labels, read_label_file
 
 FORMAT = "vista.noise"
 VERSION = "1"
-HUMAN_FILE = "cifar-100n.npz"
 _STREAM = 0x6E6F6973  # keeps the noise draws apart from every other use of the same seed
 _EXAMPLES = {
     "none": "none",
@@ -72,7 +67,7 @@ def symmetric(labels: np.ndarray, num_classes: int, rate: float | Decimal, seed:
 
     At one seed a higher rate changes the same samples in the same way, and more.
     """
-    given = _checked_labels(labels, num_classes)
+    given = checked_labels(labels, num_classes)
     chosen, generator = _chosen(len(given), num_classes, rate, seed)
     shift = generator.integers(1, num_classes, size=len(given))[: len(chosen)]
     given[chosen] = (given[chosen] + shift) % num_classes
@@ -83,7 +78,7 @@ def asymmetric(
     labels: np.ndarray, num_classes: int, rate: float | Decimal, seed: int, mapping: Sequence[int] | np.ndarray
 ) -> np.ndarray:
     """Change exactly floor(rate * N) labels to y' = mapping[y]; int64 [N]. `mapping` moves every class."""
-    given = _checked_labels(labels, num_classes)
+    given = checked_labels(labels, num_classes)
     moved = np.asarray(mapping)
     if moved.shape != (num_classes,) or not np.array_equal(np.sort(moved), np.arange(num_classes)):
         raise ValueError(f"mapping must hold each class 0..{num_classes - 1} once, but it is {moved.tolist()}")
@@ -109,30 +104,6 @@ def cycle_mapping(num_classes: int, groups: Sequence[int] | None = None) -> np.n
             raise ValueError(f"group {group} holds class {members[0]} alone, which leaves it no class to be taken for")
         mapping[members] = np.roll(members, -1)
     return mapping
-
-
-def read_label_file(path: str | Path, true_labels: np.ndarray, num_classes: int) -> np.ndarray:
-    """Labels from `.npz` (key `labels`, all N or those of key `ids`) or CSV `id,label`; int64 [N].
-
-    Ids are positions in the training data as shipped; samples not named keep their label; -1 means no label.
-    """
-    path = Path(path)
-    true = _checked_labels(true_labels, num_classes)
-    if not path.is_file():
-        raise FileNotFoundError(f"label file {path} does not exist")
-    rows = _npz_rows(path, len(true)) if path.suffix == ".npz" else _csv_rows(path)
-    given, seen = true.copy(), np.zeros(len(true), dtype=bool)
-    for place, index, label in rows:
-        if not 0 <= index < len(true):
-            raise ValueError(f"{path}, {place}: id is {index}, but there are {len(true)} samples (0..{len(true) - 1})")
-        if seen[index]:
-            raise ValueError(f"{path}, {place}: id {index} has a label already")
-        if not -1 <= label < num_classes:
-            raise ValueError(f"{path}, {place}: label is {label}, but num_classes is {num_classes} (-1 means no label)")
-        given[index], seen[index] = label, True
-    if not seen.any():
-        raise ValueError(f"{path} holds no labels")
-    return given
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,7 +162,7 @@ def make(
 ) -> NoisyLabels:
     """The labels that `spec` makes of `source_labels`; `groups` shapes asymmetric noise, `root` holds human labels."""
     noise = parse(spec)
-    true = _checked_labels(source_labels, num_classes)
+    true = checked_labels(source_labels, num_classes)
     if noise.kind == "symmetric":
         assert noise.rate is not None
         given = symmetric(true, num_classes, noise.rate, seed)
@@ -202,7 +173,7 @@ def make(
         assert noise.path is not None
         given = read_label_file(noise.path, true, num_classes)
     elif noise.kind == "human":
-        given = _human(true, num_classes, root)
+        given = read_human_labels(true, num_classes, root)
     else:
         given = true.copy()
     return NoisyLabels(given, true, noise.spec, seed)
@@ -227,90 +198,3 @@ def _chosen(count: int, num_classes: int, rate: float | Decimal, seed: int) -> t
         raise ValueError(f"seed is {seed}, but it must be 0 or more")
     generator = np.random.default_rng([seed, _STREAM])
     return generator.permutation(count)[: int(_rate(rate) * count)], generator
-
-
-def _checked_labels(labels: np.ndarray, num_classes: int) -> np.ndarray:
-    """A copy as int64 [N], or an error that names the first label outside 0..K-1."""
-    array = np.asarray(labels)
-    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
-        raise ValueError(f"labels must be integers of shape [N], but they are {array.dtype} of shape {array.shape}")
-    wrong = np.flatnonzero((array < 0) | (array >= num_classes))
-    if len(wrong):
-        raise ValueError(f"labels[{wrong[0]}] is {array[wrong[0]]}, but num_classes is {num_classes}")
-    return array.astype(np.int64)
-
-
-def _arrays(path: Path, keys: Sequence[str]) -> dict[str, np.ndarray]:
-    """The integer arrays of shape [n] under those of `keys` that a `.npz` file has."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {key: file[key] for key in keys if key in file}
-    except (ValueError, TypeError, AttributeError, OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is no readable .npz file of plain arrays: {error}") from error
-    for key, array in arrays.items():
-        if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
-            raise ValueError(
-                f"{path}: {key!r} must be integers of shape [n], but is {array.dtype} of shape {array.shape}"
-            )
-    return arrays
-
-
-def _npz_rows(path: Path, count: int) -> Iterator[tuple[str, int, int]]:
-    arrays = _arrays(path, ("labels", "ids"))
-    if "labels" not in arrays:
-        raise ValueError(f"{path} has no key 'labels'")
-    labels, ids = arrays["labels"], arrays.get("ids")
-    expected = count if ids is None else len(ids)
-    if len(labels) != expected:
-        against = f"there are {count} samples (key 'ids' may name some)" if ids is None else f"'ids' has {expected}"
-        raise ValueError(f"{path}: 'labels' has {len(labels)} entries, but {against}")
-    for row, label in enumerate(labels.tolist()):
-        yield f"row {row}", row if ids is None else int(ids[row]), label
-
-
-def _csv_rows(path: Path) -> Iterator[tuple[str, int, int]]:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file)
-        try:
-            header = [name.strip() for name in next(reader, [])]
-            if header != ["id", "label"]:
-                raise ValueError(f"{path}, line 1: the header is {','.join(header)!r}, but it must be 'id,label'")
-            for row in reader:
-                if not row:
-                    continue
-                place = f"line {reader.line_num}"
-                if len(row) != 2:
-                    raise ValueError(f"{path}, {place}: {len(row)} fields, but there must be 2 (id,label)")
-                yield place, _integer(row[0], path, place), _integer(row[1], path, place)
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise ValueError(f"{path}, line {reader.line_num + 1}: no readable CSV: {error}") from error
-
-
-def _integer(text: str, path: Path, place: str) -> int:
-    if not re.fullmatch(r"-?[0-9]{1,18}", text.strip()):
-        raise ValueError(f"{path}, {place}: {text!r} is no integer")
-    return int(text)
-
-
-def _human(true: np.ndarray, num_classes: int, root: str | Path | None) -> np.ndarray:
-    """CIFAR-100N's labels, only if its idea of the true ones agrees with the data: another order would be nonsense."""
-    place = root if root is not None else os.environ.get("VISTA_DATA")
-    advice = "get it with `vista data get cifar100n --root DIR`"
-    if place is None:
-        raise FileNotFoundError(f"human labels need {HUMAN_FILE}: say where with --root or VISTA_DATA, or {advice}")
-    found = [path for pattern in (HUMAN_FILE, f"*/{HUMAN_FILE}") for path in sorted(Path(place).glob(pattern))]
-    if not found:
-        raise FileNotFoundError(f"{HUMAN_FILE} is not in {place}, nor in a folder there; {advice}")
-    arrays = _arrays(found[0], ("clean_label", "noisy_label"))
-    for key in ("clean_label", "noisy_label"):
-        if key not in arrays:
-            raise ValueError(f"{found[0]} has no key {key!r}")
-        if len(arrays[key]) != len(true):
-            raise ValueError(f"{found[0]}: {key!r} has {len(arrays[key])} entries, but there are {len(true)} samples")
-    differing = np.flatnonzero(arrays["clean_label"] != true)
-    if len(differing):
-        raise ValueError(
-            f"{found[0]} belongs to other data or another order: {len(differing)} of its true labels differ from those "
-            f"shipped, the first at sample {differing[0]} ({arrays['clean_label'][differing[0]]}, {true[differing[0]]})"
-        )
-    return _checked_labels(arrays["noisy_label"], num_classes)

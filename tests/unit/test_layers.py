@@ -14,7 +14,19 @@ import vista
 
 HOUSE = Path(vista.__file__).parent
 LAYERS = [  # lowest first; a room may use its own layer and what lies below
-    {"coverage", "schedule", "losses", "noise", "split", "metrics", "artefact", "checks", "faults", "exchange"},
+    {
+        "coverage",
+        "schedule",
+        "losses",
+        "noise",
+        "label_files",
+        "split",
+        "metrics",
+        "artefact",
+        "checks",
+        "faults",
+        "exchange",
+    },
     {"store", "teacher", "fusion"},
     {"distiller", "functional"},
     {"data", "models"},

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from vista import artefact, noise
+from vista import artefact, label_files, noise
 
 LABELS = np.arange(100, dtype=np.int64) % 10
 
@@ -129,7 +129,7 @@ def test_bad_labels_are_named():
 
 def test_csv_changes_the_named_samples_only(tmp_path):
     path = write(tmp_path / "l.csv", "\ufeffid,label\r\n3,7\r\n\r\n99, -1\r\n")
-    given = noise.read_label_file(path, LABELS, 10)
+    given = label_files.read_label_file(path, LABELS, 10)
     expected = LABELS.copy()
     expected[3], expected[99] = 7, -1
     assert np.array_equal(given, expected)
@@ -138,9 +138,9 @@ def test_csv_changes_the_named_samples_only(tmp_path):
 
 def test_npz_gives_all_labels_or_those_of_its_ids(tmp_path):
     np.savez(tmp_path / "all.npz", labels=(LABELS + 1).astype(np.uint8) % 10)
-    assert np.array_equal(noise.read_label_file(tmp_path / "all.npz", LABELS, 10), (LABELS + 1) % 10)
+    assert np.array_equal(label_files.read_label_file(tmp_path / "all.npz", LABELS, 10), (LABELS + 1) % 10)
     np.savez(tmp_path / "some.npz", labels=np.array([5, -1]), ids=np.array([98, 0]))
-    given = noise.read_label_file(tmp_path / "some.npz", LABELS, 10)
+    given = label_files.read_label_file(tmp_path / "some.npz", LABELS, 10)
     assert (given[98], given[0]) == (5, -1)
     assert np.array_equal(given[1:98], LABELS[1:98])
 
@@ -164,13 +164,13 @@ def test_npz_gives_all_labels_or_those_of_its_ids(tmp_path):
 )
 def test_a_bad_csv_is_named_by_its_line(tmp_path, text, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        noise.read_label_file(write(tmp_path / "l.csv", text), LABELS, 10)
+        label_files.read_label_file(write(tmp_path / "l.csv", text), LABELS, 10)
 
 
 def test_a_binary_file_is_no_csv(tmp_path):
     (tmp_path / "l.csv").write_bytes(b"id,label\n\xff\xfe\x00")
     with pytest.raises(ValueError, match="no readable CSV"):
-        noise.read_label_file(tmp_path / "l.csv", LABELS, 10)
+        label_files.read_label_file(tmp_path / "l.csv", LABELS, 10)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_a_binary_file_is_no_csv(tmp_path):
 def test_a_bad_npz_is_named(tmp_path, arrays, message):
     np.savez(tmp_path / "l.npz", **arrays)
     with pytest.raises(ValueError, match=re.escape(message)):
-        noise.read_label_file(tmp_path / "l.npz", LABELS, 10)
+        label_files.read_label_file(tmp_path / "l.npz", LABELS, 10)
 
 
 def test_a_missing_or_broken_file_is_named(tmp_path):
@@ -197,13 +197,13 @@ def test_a_missing_or_broken_file_is_named(tmp_path):
         noise.make(f"file:{tmp_path / 'l.csv'}", LABELS, 10, 0)
     write(tmp_path / "l.npz", "no zip")
     with pytest.raises(ValueError, match="no readable"):
-        noise.read_label_file(tmp_path / "l.npz", LABELS, 10)
+        label_files.read_label_file(tmp_path / "l.npz", LABELS, 10)
 
 
 def test_human_labels_are_found_below_the_root(tmp_path, monkeypatch):
     noisy = (LABELS + 1) % 10
     (tmp_path / "deeper").mkdir()
-    np.savez(tmp_path / "deeper" / noise.HUMAN_FILE, clean_label=LABELS, noisy_label=noisy)
+    np.savez(tmp_path / "deeper" / label_files.HUMAN_FILE, clean_label=LABELS, noisy_label=noisy)
     assert np.array_equal(noise.make("human", LABELS, 10, 0, root=tmp_path).given, noisy)
     monkeypatch.setenv("VISTA_DATA", str(tmp_path))
     assert np.array_equal(noise.make("human", LABELS, 10, 0).given, noisy)
@@ -215,10 +215,10 @@ def test_human_labels_of_other_data_are_refused(tmp_path, monkeypatch):
         noise.make("human", LABELS, 10, 0)
     with pytest.raises(FileNotFoundError, match=re.escape(f"is not in {tmp_path}")):
         noise.make("human", LABELS, 10, 0, root=tmp_path)
-    np.savez(tmp_path / noise.HUMAN_FILE, clean_label=LABELS[::-1], noisy_label=LABELS)
+    np.savez(tmp_path / label_files.HUMAN_FILE, clean_label=LABELS[::-1], noisy_label=LABELS)
     with pytest.raises(ValueError, match="another order: 100 of its true labels differ"):
         noise.make("human", LABELS, 10, 0, root=tmp_path)
-    np.savez(tmp_path / noise.HUMAN_FILE, clean_label=LABELS[:9], noisy_label=LABELS[:9])
+    np.savez(tmp_path / label_files.HUMAN_FILE, clean_label=LABELS[:9], noisy_label=LABELS[:9])
     with pytest.raises(ValueError, match="'clean_label' has 9 entries, but there are 100 samples"):
         noise.make("human", LABELS, 10, 0, root=tmp_path)
 
@@ -284,7 +284,7 @@ def test_a_damaged_or_foreign_artefact_is_refused(tmp_path):
 def test_the_same_labels_are_the_same_bytes_in_every_process(tmp_path):
     script = f"""
 import numpy as np
-from vista import artefact, noise
+from vista import noise
 noise.make("symmetric:0.4", np.arange(100) % 10, 10, 3).save(r"{tmp_path}" + "/" + __import__("sys").argv[1])
 """
     for name in "ab":

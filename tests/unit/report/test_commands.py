@@ -9,7 +9,7 @@ import pytest
 from made_runs import write_pictures, write_run
 
 from vista.cli import main
-from vista.noise import read_label_file
+from vista.label_files import read_label_file
 from vista.training.run_folder import RunFolder
 
 
