@@ -2,6 +2,8 @@
 
 The sweep, the loss beside `F.cross_entropy` on the same logits, and the teacher beside a plain copy of the same bytes.
 The two of a pair are timed in turn, because a shared machine's pace drifts; what is reported is the lower quartile.
+
+On a card the teacher alone: `python benchmarks/core.py --device cuda --out results/core-h200.json`.
 """
 
 from __future__ import annotations
@@ -64,18 +66,26 @@ def losses() -> dict[str, float]:
     }
 
 
-def teachers(anchors: int) -> dict[str, float]:
-    rows = torch.rand(45_000, 100).half()
+def teachers(anchors: int, device: torch.device) -> dict[str, float]:
+    """The teacher in bytes of predictions it reads a second, and those that a plain copy of each state reads."""
+    rows = torch.rand(45_000, 100, device=device).half()
     predictions = {s: rows.clone() for s in range(1, anchors + 1)}
     weights = dict.fromkeys(predictions, 1.0 / anchors)
-    out = torch.empty(45_000, 100)
+    out = torch.empty(45_000, 100, device=device)
     sink = torch.empty_like(rows)
+    wait = torch.cuda.synchronize if device.type == "cuda" else (lambda: None)
+
+    def make_teacher() -> None:
+        teacher(predictions, weights, out)
+        wait()
 
     def read_everything() -> None:
         for state in predictions.values():
             sink.copy_(state)
+        wait()
 
-    times = alternating(3, teacher=lambda: teacher(predictions, weights, out), copy=read_everything)
+    make_teacher()
+    times = alternating(5 if device.type == "cpu" else 50, teacher=make_teacher, copy=read_everything)
     size = anchors * rows.nbytes
     return {
         f"teacher_of_{anchors}_seconds": times["teacher"],
@@ -88,13 +98,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, help="where to write the record")
     parser.add_argument("--anchors", type=int, default=176)
+    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"), help="cpu (the default) or cuda")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    result = {**sweeps(), **losses(), **teachers(options.anchors)}
+    result = teachers(options.anchors, options.device)
+    if options.device.type == "cpu":
+        result |= sweeps() | losses()
     for name, value in result.items():
         print(f"{name:40} {value:10.3f}")
     if options.out:
-        record = {"what": "core", "environment": environment(torch.device("cpu")), "result": result}
+        record = {"what": "core", "environment": environment(options.device), "result": result}
         options.out.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
 
 

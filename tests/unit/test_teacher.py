@@ -57,7 +57,7 @@ def test_rows_sum_to_one_and_lie_between_the_states_predictions() -> None:
 def test_rows_are_summed_in_portions_without_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     states, weights = predictions(3, 101, 4), {1: 0.2, 2: 0.3, 3: 0.5}
     whole = teacher(states, weights)
-    monkeypatch.setattr(teacher_module, "ROWS_AT_A_TIME_ON_CPU", 7)
+    monkeypatch.setattr(teacher_module, "ROWS_PER_CPU_THREAD", 7)
     assert torch.equal(teacher(states, weights), whole)
 
 
