@@ -26,6 +26,7 @@ LAYERS = [  # lowest first; a room may use its own layer and what lies below
         "checks",
         "faults",
         "exchange",
+        "fused_sum",
     },
     {"store", "teacher", "fusion"},
     {"distiller", "functional"},

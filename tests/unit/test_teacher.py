@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -94,3 +96,35 @@ def test_blend_goes_from_the_label_to_the_teacher() -> None:
     assert torch.equal(blend(hard, soft, 0.0), hard)
     assert torch.equal(blend(hard, soft, 1.0), soft)
     torch.testing.assert_close(blend(hard, soft, 0.3)[0], torch.tensor([0.8, 0.1, 0.1]))
+
+
+def test_without_triton_there_is_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "triton", None)
+    monkeypatch.delitem(sys.modules, "vista.fused_sum", raising=False)
+    assert teacher_module._fused_sum.__wrapped__(torch.device("cpu")) is None
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("states", [1, 2, 16, 37])
+def test_on_a_card_one_kernel_gives_the_sum_of_one_state_after_another(
+    states: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = torch.Generator("cuda").manual_seed(states)
+    shape = (1237, 10)  # no multiple of what a program of the kernel sums
+    past = {s: torch.rand(shape, generator=generator, device="cuda").to(dtype) for s in range(states)}
+    weights = normalise({s: s + 1.0 for s in past})
+    assert teacher_module._fused_sum(past[0].device) is not None
+    fused = teacher(past, weights)
+    monkeypatch.setattr(teacher_module, "_fused_sum", lambda _device: None)
+    torch.testing.assert_close(fused, teacher(past, weights), atol=1e-7, rtol=1e-6)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+def test_on_a_card_states_that_lie_differently_are_summed_all_the_same() -> None:
+    past = {1: torch.rand(50, 10, device="cuda").half(), 2: torch.rand(10, 50, device="cuda").half().t()}
+    by_hand = 0.25 * past[1].double() + 0.75 * past[2].double()
+    by_hand /= by_hand.sum(1, keepdim=True)
+    torch.testing.assert_close(teacher(past, {1: 0.25, 2: 0.75}), by_hand.float(), atol=1e-6, rtol=0)
