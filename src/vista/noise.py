@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from vista import artefact
+from vista import artefact, durable
 from vista.label_files import checked_labels, read_human_labels, read_label_file
 
 FORMAT = "vista.noise"
@@ -135,9 +135,7 @@ class NoisyLabels:
         content = artefact.to_bytes(
             {"given": self.given, "true": self.true}, FORMAT, VERSION, spec=self.spec, seed=self.seed, hash=self.hash
         )
-        part = Path(f"{path}.tmp")
-        part.write_bytes(content)
-        part.replace(path)
+        durable.write(Path(path), content)
 
     @classmethod
     def load(cls, path: str | Path) -> "NoisyLabels":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vista import artefact
+from vista import artefact, durable
 
 FORMAT = "vista.split"
 VERSION = "1"
@@ -32,9 +32,7 @@ class Split:
     def save(self, path: str | Path) -> None:
         """Write a safetensors file; it appears under its name only when complete."""
         content = artefact.to_bytes({"train": self.train, "val": self.val}, FORMAT, VERSION, hash=self.hash)
-        part = Path(f"{path}.tmp")
-        part.write_bytes(content)
-        part.replace(path)
+        durable.write(Path(path), content)
 
     @classmethod
     def load(cls, path: str | Path) -> "Split":

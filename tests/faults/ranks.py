@@ -13,8 +13,7 @@ from torch import Tensor
 from torch.utils.data import DistributedSampler
 from trainings import digests
 
-from vista import Vista, exchange
-from vista.training import durable
+from vista import Vista, durable, exchange
 from vista.training.checkpoint import Checkpoints
 
 SAMPLES, VALIDATION, CLASSES, EPOCHS = 43, 31, 5, 6  # no number of processes divides the first two

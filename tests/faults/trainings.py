@@ -29,8 +29,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import distributed_c10d
 
-from vista import methods
-from vista.training import durable, loop, results, run_folder
+from vista import durable, methods
+from vista.training import loop, results, run_folder
 from vista.training.config import TrainConfig
 from vista.training.drive import Job, drive
 from vista.training.loop import Event, Stepped

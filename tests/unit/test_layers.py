@@ -26,6 +26,7 @@ LAYERS = [  # lowest first; a room may use its own layer and what lies below
         "checks",
         "faults",
         "exchange",
+        "durable",
         "fused_sum",
     },
     {"store", "teacher", "fusion"},
@@ -43,7 +44,7 @@ BESIDE = {"report": {"analysis"}, "reproduce": {"analysis", "report"}, "integrat
 # Analysis and report read the record of a run (its configuration, artefacts, lines and bits), and never touch models,
 # methods or what trains.
 READERS = {"analysis", "report"}
-RECORD = {f"vista.training.{name}" for name in ("record", "run_folder", "config", "durable")}
+RECORD = {f"vista.training.{name}" for name in ("record", "run_folder", "config")}
 NAMELESS = {"utils", "util", "helpers", "helper", "misc", "common", "manager"}
 
 

@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vista import durable
 from vista.analysis.other_tools import line
 from vista.checks import Integers, as_integers, as_labels, check_finite, check_index, check_logits
-from vista.training import durable
 from vista.training.record import COVERAGE, TEST, VAL_GIVEN, VAL_TRUE, Record
 
 DESCRIPTION = "trajectory.json"

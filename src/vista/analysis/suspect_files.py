@@ -8,9 +8,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from vista import durable
 from vista.analysis import suspects
 from vista.analysis.suspects import Labels, Suspects
-from vista.training import durable, run_folder
+from vista.training import run_folder
 from vista.training.run_folder import RunFolder
 
 FORMAT = 1

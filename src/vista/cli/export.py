@@ -14,9 +14,9 @@ import tyro
 from safetensors.torch import save
 from torch import nn
 
+from vista import durable
 from vista.cli.arguments import parse
 from vista.integrations import comes_with
-from vista.training import durable
 from vista.training.network import load_model
 from vista.training.run_folder import RunFolder, Which
 

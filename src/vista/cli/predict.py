@@ -12,9 +12,9 @@ import numpy as np
 import tyro
 from numpy.typing import NDArray
 
+from vista import durable
 from vista.cli.arguments import parse
 from vista.data import source
-from vista.training import durable
 from vista.training.evaluation import logits
 from vista.training.run_folder import RunFolder, Which
 

@@ -9,11 +9,11 @@ from typing import Annotated
 import tyro
 from rich.table import Table
 
+from vista import durable
 from vista.cli import failures, terminal
 from vista.cli.arguments import Output, parse
 from vista.cli.execute import execute
 from vista.reproduce import ledger, names, page, restore, runs, study
-from vista.training import durable
 from vista.training.drive import Job
 from vista.training.loop import Interrupted
 from vista.training.run_folder import RunFolder

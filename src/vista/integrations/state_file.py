@@ -11,6 +11,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from vista import durable
+
 FORMAT = "vista.state"
 VERSION = "1"
 
@@ -21,9 +23,8 @@ def write_state(path: str | Path, state: dict[str, Any]) -> None:
     tensors |= {name: value for name, value in state.items() if isinstance(value, Tensor)}
     rest = {name: value for name, value in state.items() if name not in {*tensors, "predictions"}}
     about = {"format": FORMAT, "version": VERSION, "state": json.dumps(rest)}
-    part = Path(f"{path}.tmp")
-    part.write_bytes(save({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, metadata=about))
-    part.replace(path)
+    content = save({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, metadata=about)
+    durable.write(Path(path), content)
 
 
 def read_state(path: str | Path) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from vista import durable
 from vista.analysis.runs import Run
 from vista.report.payload import payload
-from vista.training import durable
 
 SCRIPTS = ("charts.js", "sections.js", "gallery.js")
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vista import durable
 from vista.analysis import suspect_files
-from vista.training import durable, record, run_folder
+from vista.training import record, run_folder
 from vista.training.config import TrainConfig
 from vista.training.run_folder import RunFolder
 

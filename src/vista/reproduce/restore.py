@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vista import artefact
+from vista import artefact, durable
 from vista.analysis.suspect_files import LIST
 from vista.data import source
 from vista.reproduce.ledger import LedgerRecord
-from vista.training import durable, record, run_folder
+from vista.training import record, run_folder
 from vista.training.record import Record
 from vista.training.run_folder import RunFolder
 from vista.training.samples import labels_and_split

@@ -25,8 +25,7 @@ from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
-from vista import exchange
-from vista.training import durable
+from vista import durable, exchange
 from vista.training.skeleton import join, split
 
 FORMAT = 1

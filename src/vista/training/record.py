@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vista import artefact
-from vista.training import durable
+from vista import artefact, durable
 
 EPOCHS, TIMINGS, COVERAGE = "epochs.jsonl", "timings.jsonl", "coverage.safetensors"
 FORMAT = "vista.coverage"

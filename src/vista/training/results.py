@@ -8,8 +8,8 @@ import numpy as np
 from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
-from vista import coverage, exchange, metrics
-from vista.training import durable, run_folder
+from vista import coverage, durable, exchange, metrics
+from vista.training import run_folder
 from vista.training.network import build_network, on_device
 from vista.training.record import Record
 from vista.training.training import Training

@@ -15,9 +15,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from vista import durable
 from vista.noise import NoisyLabels
 from vista.split import Split
-from vista.training import durable
 from vista.training.config import TrainConfig
 from vista.training.record import Record
 

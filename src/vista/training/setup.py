@@ -8,13 +8,13 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from vista import exchange, models
+from vista import durable, exchange, models
 from vista.data.augment import Augmentation, CutMix
 from vista.data.loader import Loader
 from vista.methods import Method, Task
 from vista.models import dropout
 from vista.store import readable
-from vista.training import durable, run_folder
+from vista.training import run_folder
 from vista.training.config import TrainConfig
 from vista.training.engine import Engine, make_optimizer
 from vista.training.environment import environment

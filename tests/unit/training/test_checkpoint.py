@@ -20,7 +20,7 @@ from torch import Tensor
 from trainings import config, damage, ended_as, stopped, train
 
 import vista
-from vista.training import durable
+from vista import durable
 from vista.training.checkpoint import BLOBS, FOLDER, MANIFEST, STATE, TENSORS, Checkpoints, Damaged
 from vista.training.run_folder import RunFolder
 from vista.training.skeleton import join, split

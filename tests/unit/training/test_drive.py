@@ -12,7 +12,7 @@ import pytest
 import torch
 from trainings import config, ended_as, noting_states, train
 
-from vista.training import durable
+from vista import durable
 from vista.training.drive import Job, deterministic, drive, stop_on_signals
 from vista.training.engine import NotFinite
 from vista.training.loop import EpochEnded, Event, Finished, Interrupted, Started, Stepped

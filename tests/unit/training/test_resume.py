@@ -176,7 +176,7 @@ def test_a_full_disk_is_one_clear_line_and_an_exit_code(
         if what == "half" and path.parent.name.startswith(".epoch-00002"):
             raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr("vista.training.durable.on_write", fill)
+    monkeypatch.setattr("vista.durable.on_write", fill)
     assert main([*flags(config(data), tmp_path / "run"), "--quiet"]) == 1
     lines = capfd.readouterr().err.splitlines()
     assert len(lines) == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vista.training import durable
+from vista import durable
 
 
 @pytest.fixture
