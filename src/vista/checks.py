@@ -98,3 +98,18 @@ def unit_interval(value: float, name: str) -> float:
     if not 0.0 <= value <= 1.0:
         raise ValueError(f"{name} is {value}, but it must lie between 0 and 1")
     return float(value)
+
+
+def not_negative(value: float, name: str) -> float:
+    """``value``, a weight or a rate, if it is at least 0."""
+    if not value >= 0:
+        raise ValueError(f"{name} is {value}, but it must not be negative")
+    return float(value)
+
+
+def positive(value: float, name: str, usual: float | None = None) -> float:
+    """``value`` if it is greater than 0; ``usual`` is what the source takes."""
+    if not value > 0:
+        advice = "" if usual is None else f" ({usual:g} is the source's)"
+        raise ValueError(f"{name} is {value}, but it must be greater than 0{advice}")
+    return float(value)

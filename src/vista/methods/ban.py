@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vista.checks import not_negative
 from vista.losses import soft_cross_entropy, wide
 from vista.methods.base import Batch, EarlierRun, Method, Task
 
@@ -38,8 +39,7 @@ class Ban(Method):
         def __post_init__(self) -> None:
             if self.generations < 1:
                 raise ValueError(f"generations is {self.generations}, but it must be at least 1 (0 would be plain ce)")
-            if not self.weight >= 0:
-                raise ValueError(f"weight is {self.weight}, but it must not be negative")
+            not_negative(self.weight, "weight")
 
     def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
         super().__init__(task, network, config)

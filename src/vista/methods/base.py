@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from vista import exchange
-from vista.losses import one_hot, rows_with_target, soft_cross_entropy
+from vista.losses import cross_entropy_and_probs, one_hot, reduce, rows_with_target, soft_cross_entropy
+from vista.models.staged import check_stages
 
 Family = Literal["plain", "teacher-free", "current epoch", "past epochs", "noise-robust", "ours"]
 
@@ -108,6 +109,8 @@ class Method(nn.Module):
 
     def __init__(self, task: Task, network: nn.Module, config: Any) -> None:
         super().__init__()
+        if self.needs_stages:
+            check_stages(network, self.name)
         self.task = task
         self.config = config
 
@@ -168,8 +171,11 @@ class Method(nn.Module):
 
     def cross_entropy(self, logits: Tensor, targets: Tensor, sample_weight: Tensor | None = None) -> Tensor:
         """Mean soft-target cross-entropy over the rows that have a target."""
-        rows = rows_with_target(targets) if self.task.has_missing_labels else None
-        return soft_cross_entropy(logits, targets, sample_weight=sample_weight, rows=rows)
+        return soft_cross_entropy(logits, targets, sample_weight=sample_weight, rows=self.rows(targets))
+
+    def rows(self, targets: Tensor) -> Tensor | None:
+        """By how many rows a sum over the batch is to be divided; ``None`` where every sample has a label."""
+        return rows_with_target(targets) if self.task.has_missing_labels else None
 
     def share_state(self, seen: Tensor) -> None:
         """Over several processes, at the end of an epoch: rows by the process that saw the sample, the rest from 0.
@@ -181,3 +187,26 @@ class Method(nn.Module):
                 exchange.merge_rows(buffer, seen.clone())
             else:
                 exchange.broadcast(buffer)
+
+
+class LastPrediction(Method):
+    """For methods whose targets are made of the label and what the network last said of the sample."""
+
+    keeps = "N x K float32"
+    composes_with_cutmix = False
+    sample_buffers = ("memory",)
+
+    memory: Tensor  # probabilities [N, K] of the last time a sample was trained on; its label before that
+
+    def __init__(self, task: Task, network: nn.Module, config: Any) -> None:
+        super().__init__(task, network, config)
+        self.register_buffer("memory", task.one_hot(torch.arange(task.num_samples, device=task.device)))
+
+    def loss(self, network: nn.Module, batch: Batch) -> Tensor:
+        targets = self.targets(batch.index)
+        losses, probs = cross_entropy_and_probs(network(batch.x), targets)
+        self.memory.index_copy_(0, batch.index, probs.to(self.memory.dtype))
+        return reduce(losses, "mean", None, self.rows(targets))
+
+    def final_teacher(self) -> Tensor:
+        return self.memory

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from vista.checks import unit_interval
-from vista.losses import distillation_kl, rows_with_target, soft_cross_entropy, wide
+from vista.checks import not_negative, positive, unit_interval
+from vista.losses import distillation_kl, soft_cross_entropy, wide
 from vista.methods.base import Batch, Method, Task
 from vista.models.staged import Staged
 
@@ -92,19 +92,12 @@ class Byot(Method):
 
         def __post_init__(self) -> None:
             unit_interval(self.alpha, "alpha")
-            if not self.temperature > 0:
-                raise ValueError(f"temperature is {self.temperature}, but it must be greater than 0 (3 is usual)")
-            if not self.beta >= 0:
-                raise ValueError(f"beta is {self.beta}, but a weight must not be negative")
+            positive(self.temperature, "temperature", usual=3)
+            not_negative(self.beta, "beta")
 
     def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
         super().__init__(task, network, config)
-        if not isinstance(network, Staged) or len(network.stage_channels) < 2:
-            raise ValueError(
-                f"byot needs the maps of at least two stages, but {type(network).__name__} gives none; "
-                "the resnet, preact-resnet, densenet and vgg networks, small-cnn and tiny-staged have them"
-            )
-        channels = network.stage_channels
+        channels = cast(Staged, network).stage_channels
         self.necks = nn.ModuleList(
             nn.Sequential(*(bottleneck(*pair) for pair in pairwise(channels[stage:])))
             for stage in range(len(channels) - 1)
@@ -127,7 +120,7 @@ class Byot(Method):
             alpha=config.alpha,
             beta=config.beta,
             temperature=config.temperature,
-            rows=rows_with_target(targets) if self.task.has_missing_labels else None,
+            rows=self.rows(targets),
         )
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:

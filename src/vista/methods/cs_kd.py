@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vista.checks import not_negative, positive
 from vista.losses import distillation_kl
 from vista.methods.base import Batch, Method
 
@@ -44,12 +45,8 @@ class CsKd(Method):
         """Both predictions are softened by it."""
 
         def __post_init__(self) -> None:
-            if not self.weight >= 0:
-                raise ValueError(f"weight is {self.weight}, but it must not be negative")
-            if not self.temperature > 0:
-                raise ValueError(
-                    f"temperature is {self.temperature}, but it must be greater than 0 (4 is the source's)"
-                )
+            not_negative(self.weight, "weight")
+            positive(self.temperature, "temperature", usual=4)
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         logits = network(batch.x)

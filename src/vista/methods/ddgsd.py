@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from vista.losses import distillation_kl, rows_with_target, soft_cross_entropy, wide
+from vista.checks import not_negative, positive
+from vista.losses import distillation_kl, soft_cross_entropy, wide
 from vista.methods.base import Batch, Method, Task
 from vista.models.staged import Staged
 
@@ -71,10 +72,8 @@ class Ddgsd(Method):
 
         def __post_init__(self) -> None:
             for name in ("weight", "mmd"):
-                if not getattr(self, name) >= 0:
-                    raise ValueError(f"{name} is {getattr(self, name)}, but a weight must not be negative")
-            if not self.temperature > 0:
-                raise ValueError(f"temperature is {self.temperature}, but it must be greater than 0 (1, 3 and 4 occur)")
+                not_negative(getattr(self, name), name)
+            positive(self.temperature, "temperature", usual=3)
 
     def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
         super().__init__(task, network, config)
@@ -100,7 +99,7 @@ class Ddgsd(Method):
             weight=config.weight,
             mmd=config.mmd,
             temperature=config.temperature,
-            rows=rows_with_target(targets) if self.task.has_missing_labels else None,
+            rows=self.rows(targets),
         )
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:

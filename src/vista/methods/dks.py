@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vista.losses import distillation_kl, rows_with_target, soft_cross_entropy
+from vista.checks import not_negative, positive
+from vista.losses import distillation_kl, soft_cross_entropy
 from vista.methods.base import Batch, Method, Task
 from vista.models.staged import Staged
 
@@ -90,21 +91,12 @@ class Dks(Method):
         """Both sides of the distillation are softened by it; the authors use none, other code has 4."""
 
         def __post_init__(self) -> None:
-            if not self.alpha >= 0:
-                raise ValueError(f"alpha is {self.alpha}, but a weight must not be negative")
-            if not self.temperature > 0:
-                raise ValueError(
-                    f"temperature is {self.temperature}, but it must be greater than 0 (1 is the source's)"
-                )
+            not_negative(self.alpha, "alpha")
+            positive(self.temperature, "temperature", usual=1)
 
     def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
         super().__init__(task, network, config)
-        if not isinstance(network, Staged) or len(network.stage_channels) < 2:
-            raise ValueError(
-                f"dks needs the maps of at least two stages, but {type(network).__name__} gives none; "
-                "the resnet, preact-resnet, densenet and vgg networks, small-cnn and tiny-staged have them"
-            )
-        channels = network.stage_channels
+        channels = cast(Staged, network).stage_channels
         self.starts = range(max(0, len(channels) - 3), len(channels) - 1)  # the two stages before the last
         self.branches = nn.ModuleList(Branch(channels[stage:], task.num_classes) for stage in self.starts)
         self.branches.to(task.device)
@@ -116,7 +108,7 @@ class Dks(Method):
         logits = [staged.classify(staged.embed(maps[-1]))]
         logits += [branch(maps[stage]) for stage, branch in zip(self.starts, self.branches)]
         targets = self.mixed(batch, self.targets)
-        rows = rows_with_target(targets) if self.task.has_missing_labels else None
+        rows = self.rows(targets)
         return dks_terms(logits, targets, alpha=self.config.alpha, temperature=self.config.temperature, rows=rows)
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:

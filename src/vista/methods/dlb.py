@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vista import exchange
+from vista.checks import not_negative, positive
 from vista.losses import distillation_kl, rows_with_target, soft_cross_entropy, wide
 from vista.methods.base import Batch, Method, Task
 
@@ -70,12 +71,8 @@ class Dlb(Method):
         """Both sides of the distillation are softened by it."""
 
         def __post_init__(self) -> None:
-            if not self.alpha >= 0:
-                raise ValueError(f"alpha is {self.alpha}, but a weight must not be negative")
-            if not self.temperature > 0:
-                raise ValueError(
-                    f"temperature is {self.temperature}, but it must be greater than 0 (3 is the source's)"
-                )
+            not_negative(self.alpha, "alpha")
+            positive(self.temperature, "temperature", usual=3)
 
     def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
         super().__init__(task, network, config)

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vista.checks import unit_interval
-from vista.losses import cross_entropy_and_probs, reduce, rows_with_target
-from vista.methods.base import Batch, Method, Task
+from vista.methods.base import LastPrediction, Task
 
 NEUTRAL: dict[str, Any] = {"alpha": 0.0}
 
@@ -32,18 +31,14 @@ def certain_targets(hard: Tensor, previous: Tensor, alpha: Tensor) -> Tensor:
     return torch.where(labelled, hard + (previous - hard) * trust, previous)
 
 
-class EpochWiseRegularisation(Method):
+class EpochWiseRegularisation(LastPrediction):
     name = "ewr-kd"
     family = "past epochs"
     summary = "As PS-KD, but each sample trusts its previous prediction only as far as that was certain"
     cost = "1 forward, 1 backward"
-    keeps = "N x K float32"
     source = "Xia et al., IJCNN 2021 (reconstruction from the abstract)"
     reconstruction = True
-    composes_with_cutmix = False
-    sample_buffers = ("memory",)
 
-    memory: Tensor
     alpha: Tensor
 
     @dataclass(frozen=True)
@@ -56,7 +51,6 @@ class EpochWiseRegularisation(Method):
 
     def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
         super().__init__(task, network, config)
-        self.register_buffer("memory", task.one_hot(torch.arange(task.num_samples, device=task.device)))
         self.register_buffer("alpha", torch.zeros((), device=task.device))
 
     def begin_epoch(self, epoch: int) -> None:
@@ -64,12 +58,3 @@ class EpochWiseRegularisation(Method):
 
     def targets(self, index: Tensor) -> Tensor:
         return certain_targets(self.task.one_hot(index), self.memory.index_select(0, index), self.alpha)
-
-    def loss(self, network: nn.Module, batch: Batch) -> Tensor:
-        targets = self.targets(batch.index)
-        losses, probs = cross_entropy_and_probs(network(batch.x), targets)
-        self.memory.index_copy_(0, batch.index, probs.to(self.memory.dtype))
-        return reduce(losses, "mean", None, rows_with_target(targets) if self.task.has_missing_labels else None)
-
-    def final_teacher(self) -> Tensor:
-        return self.memory

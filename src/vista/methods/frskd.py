@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vista.losses import distillation_kl, rows_with_target, soft_cross_entropy, wide
+from vista.checks import not_negative, positive
+from vista.losses import distillation_kl, soft_cross_entropy, wide
 from vista.methods.base import Batch, Method, Task
 from vista.models.staged import Staged
 
@@ -141,24 +142,17 @@ class Frskd(Method):
 
         def __post_init__(self) -> None:
             for name in ("alpha", "beta"):
-                if not getattr(self, name) >= 0:
-                    raise ValueError(f"{name} is {getattr(self, name)}, but a weight must not be negative")
-            if not self.temperature > 0:
-                raise ValueError(
-                    f"temperature is {self.temperature}, but it must be greater than 0 (4 is the source's)"
-                )
+                not_negative(getattr(self, name), name)
+            positive(self.temperature, "temperature", usual=4)
             for name in ("width", "depth"):
                 if getattr(self, name) < 1:
                     raise ValueError(f"{name} is {getattr(self, name)}, but it must be at least 1 (2 is the source's)")
 
     def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
         super().__init__(task, network, config)
-        if not isinstance(network, Staged) or len(network.stage_channels) < 2:
-            raise ValueError(
-                f"frskd needs the maps of at least two stages, but {type(network).__name__} gives none; "
-                "the resnet, preact-resnet, densenet and vgg networks, small-cnn and tiny-staged have them"
-            )
-        self.pyramid = Pyramid(network.stage_channels, task.num_classes, config.width, config.depth).to(task.device)
+        self.pyramid = Pyramid(cast(Staged, network).stage_channels, task.num_classes, config.width, config.depth).to(
+            task.device
+        )
 
     def terms(self, network: nn.Module, batch: Batch) -> Terms:
         """The parts of the loss for this batch. The pyramid's own cross-entropy trains the network's stages too."""
@@ -177,7 +171,7 @@ class Frskd(Method):
             alpha=config.alpha,
             beta=config.beta,
             temperature=config.temperature,
-            rows=rows_with_target(targets) if self.task.has_missing_labels else None,
+            rows=self.rows(targets),
         )
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:

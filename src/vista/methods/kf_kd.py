@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vista import exchange, fusion, teacher
 from vista.checks import unit_interval
-from vista.losses import cross_entropy_and_probs, one_hot, reduce, rows_with_target
+from vista.losses import cross_entropy_and_probs, one_hot, reduce
 from vista.methods.base import Batch, EpochEnd, Method, Task
 
 NEUTRAL: dict[str, Any] = {"alpha": 0.0}
@@ -101,7 +101,7 @@ class KnowledgeFusionDistilled(Method):
         losses, probs = cross_entropy_and_probs(network(batch.x), targets)
         self.current.index_copy_(0, batch.index, probs.to(self.current.dtype))
         self.seen.index_fill_(0, batch.index, 1)
-        return reduce(losses, "mean", None, rows_with_target(targets) if self.task.has_missing_labels else None)
+        return reduce(losses, "mean", None, self.rows(targets))
 
     @torch.no_grad()
     def end_epoch(self, end: EpochEnd) -> dict[str, Any]:

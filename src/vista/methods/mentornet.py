@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vista.checks import unit_interval
-from vista.losses import reduce, rows_with_target, soft_cross_entropy
+from vista.checks import positive, unit_interval
+from vista.losses import reduce, soft_cross_entropy
 from vista.methods.base import Batch, Method, Task
 
 NEUTRAL: dict[str, Any] = {"burn_in": 1.0, "early_dropout": 0.0, "dropout": 0.0}
@@ -74,8 +74,7 @@ class MentorNet(Method):
         def __post_init__(self) -> None:
             for field in ("percentile", "momentum", "burn_in", "gradual_from", "early_dropout", "early", "dropout"):
                 unit_interval(getattr(self, field), field)
-            if not self.width > 0:
-                raise ValueError(f"width is {self.width}, but it must be greater than 0")
+            positive(self.width, "width")
 
     def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
         super().__init__(task, network, config)
@@ -96,7 +95,7 @@ class MentorNet(Method):
         losses = soft_cross_entropy(network(batch.x), targets, reduction="none")
         with torch.no_grad():
             weight = self._weights(losses.detach(), targets.sum(dim=1) > 0)
-        return reduce(losses, "mean", weight, rows_with_target(targets) if self.task.has_missing_labels else None)
+        return reduce(losses, "mean", weight, self.rows(targets))
 
     def _weights(self, losses: Tensor, labelled: Tensor) -> Tensor:
         config = self.config

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from vista.checks import not_negative
 from vista.losses import one_hot, rows_with_target, wide
 from vista.methods.base import Batch, Method, Task
 
@@ -73,8 +74,7 @@ class MetaWeightNet(Method):
             for name in ("meta_lr", "virtual_lr"):
                 if not getattr(self, name) > 0:
                     raise ValueError(f"{name} is {getattr(self, name)}, but a learning rate must be greater than 0")
-            if not self.meta_weight_decay >= 0:
-                raise ValueError(f"meta_weight_decay is {self.meta_weight_decay}, but it must not be negative")
+            not_negative(self.meta_weight_decay, "meta_weight_decay")
 
     def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
         super().__init__(task, network, config)
@@ -93,7 +93,7 @@ class MetaWeightNet(Method):
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         targets = self.mixed(batch, self.targets)
-        rows = rows_with_target(targets) if self.task.has_missing_labels else None
+        rows = self.rows(targets)
         with sdpa_kernel(SDPBackend.MATH):  # attention's fused kernels have no second derivative
             losses = sample_losses(network(batch.x), targets)
             self._learn_to_weigh(network, batch, losses, rows)

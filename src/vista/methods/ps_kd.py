@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from vista import schedule
 from vista.checks import unit_interval
-from vista.losses import cross_entropy_and_probs, reduce, rows_with_target
-from vista.methods.base import Batch, Method, Task
+from vista.methods.base import LastPrediction, Task
 
 NEUTRAL: dict[str, Any] = {"alpha": 0.0}
 
@@ -32,18 +31,14 @@ def share(epoch: int, epochs: int, kind: Literal["linear", "exp"], k: float) -> 
     return schedule.beta(max(epoch - 1, 1), epochs, k)
 
 
-class ProgressiveSelfKD(Method):
+class ProgressiveSelfKD(LastPrediction):
     name = "ps-kd"
     family = "past epochs"
     summary = "The previous epoch's prediction, blended with the label by a growing share, is the target"
     cost = "1 forward, 1 backward"
-    keeps = "N x K float32"
     source = "Kim et al., ICCV 2021"
     variants = {"ps-kd-beta": {"alpha": 1.0, "schedule": "exp"}}  # noqa: RUF012
-    composes_with_cutmix = False
-    sample_buffers = ("memory",)
 
-    memory: Tensor
     alpha: Tensor
 
     @dataclass(frozen=True)
@@ -64,7 +59,6 @@ class ProgressiveSelfKD(Method):
 
     def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
         super().__init__(task, network, config)
-        self.register_buffer("memory", task.one_hot(torch.arange(task.num_samples, device=task.device)))
         self.register_buffer("alpha", torch.zeros((), device=task.device))
 
     def begin_epoch(self, epoch: int) -> None:
@@ -73,12 +67,3 @@ class ProgressiveSelfKD(Method):
 
     def targets(self, index: Tensor) -> Tensor:
         return progressive_targets(self.task.one_hot(index), self.memory.index_select(0, index), self.alpha)
-
-    def loss(self, network: nn.Module, batch: Batch) -> Tensor:
-        targets = self.targets(batch.index)
-        losses, probs = cross_entropy_and_probs(network(batch.x), targets)
-        self.memory.index_copy_(0, batch.index, probs.to(self.memory.dtype))
-        return reduce(losses, "mean", None, rows_with_target(targets) if self.task.has_missing_labels else None)
-
-    def final_teacher(self) -> Tensor:
-        return self.memory

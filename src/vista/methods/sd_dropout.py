@@ -8,6 +8,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from vista.checks import not_negative, positive
 from vista.losses import distillation_kl
 from vista.methods.base import Batch, Method, Task
 from vista.models.staged import Staged
@@ -44,14 +45,10 @@ class SdDropout(Method):
         """Stop the gradient through the teaching side of each divergence."""
 
         def __post_init__(self) -> None:
-            if not self.weight >= 0:
-                raise ValueError(f"weight is {self.weight}, but it must not be negative")
+            not_negative(self.weight, "weight")
             if not 0 <= self.p < 1:
                 raise ValueError(f"p is {self.p}, but a dropout probability is at least 0 and less than 1")
-            if not self.temperature > 0:
-                raise ValueError(
-                    f"temperature is {self.temperature}, but it must be greater than 0 (3 is the source's)"
-                )
+            positive(self.temperature, "temperature", usual=3)
 
     def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
         super().__init__(task, network, config)

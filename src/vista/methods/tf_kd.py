@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from vista.checks import unit_interval
+from vista.checks import positive, unit_interval
 from vista.losses import distillation_kl, rows_with_target
 from vista.methods.base import Batch, EarlierRun, Method, Task
 
@@ -78,8 +78,7 @@ class TeacherFreeKD(Method):
             assert self.temperature is not None
             assert self.weight is not None
             unit_interval(self.alpha, "alpha")
-            if not self.temperature > 0:
-                raise ValueError(f"temperature is {self.temperature}, but it must be greater than 0")
+            positive(self.temperature, "temperature")
             if not self.weight >= 0:
                 raise ValueError(f"weight is {self.weight}, but it must be at least 0")
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vista.checks import positive
 from vista.losses import distillation_kl, wide
 from vista.methods.base import Batch, Method, Task
 
@@ -80,8 +81,7 @@ class TolerantSelfDistillation(Method):
         def __post_init__(self) -> None:
             if not self.weight >= 0:
                 raise ValueError(f"weight is {self.weight}, but it must be at least 0")
-            if not self.temperature > 0:
-                raise ValueError(f"temperature is {self.temperature}, but it must be greater than 0")
+            positive(self.temperature, "temperature")
             if self.queue < 1:
                 raise ValueError(f"queue is {self.queue}, but at least 1 prediction must have room")
 

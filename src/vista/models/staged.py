@@ -61,3 +61,12 @@ class LinearHead(Staged):
     def dense_logits(self, last_map: Tensor) -> Tensor | None:
         logits: Tensor = self.head(last_map.permute(0, 2, 3, 1))
         return logits.permute(0, 3, 1, 2)
+
+
+def check_stages(network: nn.Module, method: str) -> None:
+    """Refuse a network without the maps that ``method`` needs, saying which have them."""
+    if not isinstance(network, Staged) or len(network.stage_channels) < 2:
+        raise ValueError(
+            f"{method} needs the maps of at least two stages, but {type(network).__name__} gives none; "
+            "the resnet, preact-resnet, densenet and vgg networks, small-cnn and tiny-staged have them"
+        )
