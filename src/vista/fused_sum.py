@@ -18,11 +18,16 @@ def fused_sum(states: Sequence[Tensor], shares: Sequence[float], out: Tensor) ->
 
     The states are contiguous, of one float type, and of ``out``'s shape and device.
     """
-    addresses = torch.tensor([state.data_ptr() for state in states], device=out.device)
-    weights = torch.tensor(shares, dtype=torch.float32, device=out.device)
+    addresses = _hand_over(torch.tensor([state.data_ptr() for state in states]), out.device)
+    weights = _hand_over(torch.tensor(shares, dtype=torch.float32), out.device)
     programs = triton.cdiv(out.numel(), NUMBERS_PER_PROGRAM)
     with torch.cuda.device(out.device):
         _add_up[(programs,)](addresses, states[0], weights, out, out.numel(), len(states), NUMBERS_PER_PROGRAM)
+
+
+def _hand_over(numbers: Tensor, device: torch.device) -> Tensor:
+    """A copy on the card, for which the host does not wait."""
+    return numbers.pin_memory().to(device, non_blocking=True)
 
 
 @triton.jit(do_not_specialize=["size", "states"])
