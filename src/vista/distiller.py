@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +17,8 @@ from vista import coverage, exchange, schedule, teacher
 from vista.checks import as_labels, check_finite, check_index, check_logits, check_weight
 from vista.faults import FirstFault
 from vista.losses import Reduction, cross_entropy_and_probs, one_hot, reduce, rows_with_target, wide
+from vista.options import Options
+from vista.schedule import check_epochs
 from vista.store import PredictionStore, check_room
 
 FORMAT = 1
@@ -68,26 +70,15 @@ class Vista:
         checks: bool = True,
         device: torch.device | str | None = None,
     ) -> None:
-        check_options(epochs, tau, record, schedule, k, value, order, weights, smoothing, start)
+        check_epochs(epochs)
         self.num_classes = num_classes
         self.num_epochs = epochs
-        self.tau = float(tau)
         self.epoch = 0  # epochs that have ended
         self._checks = checks
-        self._options: dict[str, Any] = {
-            "record": record,
-            "schedule": schedule,
-            "k": float(k),
-            "value": None if value is None else float(value),
-            "order": order,
-            "weights": weights,
-            "smoothing": smoothing,
-            "start": start,
-        }
+        self._options = Options(tau, record, schedule, k, value, order, weights, smoothing, start)
         self._labels = as_labels(labels, num_classes, "labels", missing=ignore_index)
         self._val_labels = as_labels(val_labels, num_classes, "val_labels")
         self._identity = _digest(self._labels), _digest(self._val_labels)
-        self._keeps_all = weights != "coverage" or smoothing > 1
         if device is None:
             self._device_is_open, place = True, labels.device if isinstance(labels, Tensor) else torch.device("cpu")
         else:
@@ -134,7 +125,7 @@ class Vista:
         With ``record="train"``, gradients on and no ``targets`` given, the predictions are remembered.
         """
         rows = self._rows(logits, index)
-        recording = targets is None and self._options["record"] == "train" and torch.is_grad_enabled()
+        recording = targets is None and self._options.record == "train" and torch.is_grad_enabled()
         # A checked card may have sent a bad row to the spare one, whose target is empty.
         whole = targets is None and not len(self._missing) and not (self._checks and logits.is_cuda)
         if targets is None:
@@ -175,7 +166,7 @@ class Vista:
         correct = self._coverage_of(torch.as_tensor(val_logits), val_index)
         if train_logits is not None:
             self._take_train_logits(torch.as_tensor(train_logits))
-        elif self._options["record"] == "eval" and not self._recorded_anywhere():
+        elif self._options.record == "eval" and not self._recorded_anywhere():
             raise ValueError(
                 f"epoch {epoch} has no recorded predictions: with record='eval' give end_epoch train_logits [N, K], "
                 "or call record(logits, index) on a clean pass before it"
@@ -234,6 +225,11 @@ class Vista:
         self._make_targets()
 
     @property
+    def tau(self) -> float:
+        """States that add at most this fraction of the validation set are pruned."""
+        return self._options.tau
+
+    @property
     def device(self) -> torch.device:
         return self._targets.device
 
@@ -254,8 +250,7 @@ class Vista:
             "labels": labels,
             "val_labels": val_labels,
             "epochs": self.num_epochs,
-            "tau": self.tau,
-            **self._options,
+            **asdict(self._options),
         }
 
     # ---------------------------------------------------------------- checks
@@ -279,7 +274,8 @@ class Vista:
         return given
 
     def _check_room(self, device: torch.device) -> None:
-        check_room(len(self._labels), self.num_classes, self.num_epochs, self.tau, device, prunes=not self._keeps_all)
+        prunes = not self._options.needs_every_state
+        check_room(len(self._labels), self.num_classes, self.num_epochs, self.tau, device, prunes)
 
     def _safe_index(self, index: Tensor, logits: Tensor | None = None) -> Tensor:
         index = index.to(self.device, non_blocking=True)
@@ -307,7 +303,7 @@ class Vista:
         return correct.numpy().astype(np.bool_)
 
     def _take_train_logits(self, logits: Tensor) -> None:
-        if self._options["record"] != "eval":
+        if self._options.record != "eval":
             raise ValueError(
                 "train_logits were given, but record='train' takes predictions from loss(): use record='eval'"
             )
@@ -324,7 +320,8 @@ class Vista:
         return bool(anything.any())
 
     def _agree(self) -> None:
-        decision = repr((self.epoch, self._states, self._counts)).encode() + self._bits.tobytes()
+        """Every process holds the same data and options, and decided the same."""
+        decision = repr((self._describe(), self.epoch, self._states, self._counts)).encode() + self._bits.tobytes()
         exchange.agree(decision, f"the anchors of epoch {self.epoch}")
 
     # ---------------------------------------------------------------- the method
@@ -333,9 +330,9 @@ class Vista:
         """Algorithm 2, lines 1 to 3: the newest state joins the kept ones, and what adds too little leaves."""
         states = [*self._states, epoch]
         bits = np.concatenate([self._bits, coverage.pack(correct[None])])
-        counts = coverage.sweep(bits, self._options["order"])
+        counts = coverage.sweep(bits, self._options.order)
         kept = coverage.above_tolerance(counts, self.tau, len(correct))
-        if self._keeps_all:
+        if self._options.needs_every_state:
             kept[:] = True
         self._states = [s for s, keep in zip(states, kept, strict=True) if keep]
         self._counts = counts[kept].tolist()
@@ -347,7 +344,7 @@ class Vista:
 
     def _anchors(self) -> dict[int, float]:
         """The contributing set and its weights."""
-        kind = self._options["weights"]
+        kind = self._options.weights
         scores: Sequence[float] = self._counts
         if kind == "accuracy":
             scores = coverage.sizes(self._bits).tolist()
@@ -356,18 +353,17 @@ class Vista:
         return teacher.normalise(dict(zip(self._states, scores, strict=True)))
 
     def _teacher_weights(self) -> dict[int, float]:
-        return teacher.smooth(self._anchors(), self.epoch, self._options["smoothing"])
+        return teacher.smooth(self._anchors(), self.epoch, self._options.smoothing)
 
     def _beta(self) -> float:
-        options = self._options
-        return schedule.beta(max(self.epoch, 1), self.num_epochs, options["k"], options["schedule"], options["value"])
+        return self._options.beta(self.epoch, self.num_epochs)
 
     def _make_targets(self) -> None:
         """Targets of the coming epoch, in place: the captured step of an engine reads this very tensor."""
         targets, weights = self._targets[:-1], self._teacher_weights()
         if weights:
             teacher.teacher(self._store.states, weights, out=targets)
-        elif self.epoch == 0 and self._options["start"] == "uniform":
+        elif self.epoch == 0 and self._options.start == "uniform":
             targets.fill_(1.0 / self.num_classes)
         else:
             targets.copy_(one_hot(self._labels, self.num_classes))
@@ -388,31 +384,6 @@ class Vista:
         if not anchors:
             event = f"no state covers more than {self.tau:g} of the validation set: the next targets are the labels"
         return Summary(self.epoch, accuracy, anchors, self._beta(), unrecorded, event)
-
-
-def check_options(
-    epochs: int, tau: float, record: str, kind: str, k: float, value: float | None, order: str, weights: str,
-    smoothing: int, start: str,
-) -> None:  # fmt: skip
-    """Refuse options that could not run, naming the argument, the value and what would do."""
-    schedule.check(epochs, k, kind, value)
-    coverage.check_tau(tau)
-    choices = (
-        ("record", record, ("train", "eval")),
-        ("order", order, coverage.ORDERS),
-        ("weights", weights, teacher.WEIGHTS),
-        ("start", start, ("hard", "uniform")),
-    )
-    for name, given, known in choices:
-        if given not in known:
-            raise ValueError(f"{name} is {given!r}, but it must be one of {', '.join(known)}")
-    if smoothing < 1 or smoothing % 2 == 0:
-        raise ValueError(f"smoothing is {smoothing}, but a centred window needs an odd width of at least 1")
-    if tau > 0 and (weights != "coverage" or smoothing > 1):
-        what = f"weights={weights!r}" if weights != "coverage" else f"smoothing={smoothing}"
-        raise ValueError(f"tau is {tau}, but {what} needs every past state: use tau=0")
-    if start == "uniform" and kind != "fixed":
-        raise ValueError(f"start='uniform' belongs to schedule='fixed', but schedule is {kind!r}")
 
 
 def _digest(labels: Tensor) -> str:

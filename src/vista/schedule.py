@@ -15,7 +15,8 @@ def beta(t: int, epochs: int, k: float = 2.0, schedule: Schedule = "exp", value:
     With :math:`u = (t - 1) / (E - 1)`: ``exp`` is :math:`(1 - e^{-ku}) / (1 - e^{-k})`, ``linear`` is :math:`u`,
     ``cosine`` is :math:`(1 - \cos \pi u) / 2`, ``fixed`` is ``value``. The first three rise from 0 to 1.
     """
-    check(epochs, k, schedule, value)
+    check_epochs(epochs)
+    check_form(k, schedule, value)
     if not 1 <= t <= epochs:
         raise ValueError(f"t is {t}, but epochs are counted from 1 to {epochs}")
     if schedule == "fixed":
@@ -29,10 +30,14 @@ def beta(t: int, epochs: int, k: float = 2.0, schedule: Schedule = "exp", value:
     return math.expm1(-k * u) / math.expm1(-k)
 
 
-def check(epochs: int, k: float, schedule: str, value: float | None) -> None:
-    """Refuse a schedule that could not run, naming the argument."""
+def check_epochs(epochs: int) -> None:
+    """Refuse a training in which no state could teach another."""
     if epochs < 2:
         raise ValueError(f"epochs is {epochs}, but a teacher needs a past: at least 2")
+
+
+def check_form(k: float, schedule: str, value: float | None) -> None:
+    """Refuse a schedule that could not run, naming the argument."""
     if schedule not in SCHEDULES:
         raise ValueError(f"schedule is {schedule!r}, but it must be one of {', '.join(SCHEDULES)}")
     if schedule == "exp" and not (math.isfinite(k) and k > 0):

@@ -80,15 +80,20 @@ def test_its_options_have_defaults_and_a_line_each(method: str) -> None:
         assert field.default is not dataclasses.MISSING, f"{field.name} has no default"
     if config is Method.Config:
         return
-    body = ast.parse(textwrap.dedent(inspect.getsource(config))).body[0]
+    explained = [name for cls in reversed(config.__mro__[:-1]) for name in fields_with_a_line(cls)]
+    assert explained == [field.name for field in dataclasses.fields(config)]
+
+
+def fields_with_a_line(cls: type) -> list[str]:
+    """Names of the fields that this class itself declares with a string below."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
     assert isinstance(body, ast.ClassDef)
-    explained = [
+    return [
         line.target.id
         for line, below in zip(body.body, body.body[1:])
         if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
         and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and str(below.value.value).strip()
     ]  # fmt: skip
-    assert explained == [field.name for field in dataclasses.fields(config)]
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -74,6 +74,17 @@ def _training(rank: int, world: int) -> dict[str, Any]:
     return {"anchors": anchors, "unrecorded": unrecorded, "state": vista.state_dict(), "teacher": vista.teacher()}
 
 
+def _other_labels(rank: int) -> str | None:
+    """What a rank hears whose training labels are not those of the others; its validation samples are."""
+    vista = Vista(LABELS.roll(rank), num_classes=K, epochs=E, val_labels=VAL_LABELS)
+    vista.loss(drawn(N, 1).requires_grad_(), torch.arange(N))
+    try:
+        vista.end_epoch(drawn(M, 1, 1))
+    except RuntimeError as error:
+        return str(error)
+    return None
+
+
 def _padded(n: int, rank: int, world: int) -> Tensor:
     everything = torch.arange(n)
     padded = torch.cat([everything, everything[: -n % world]])
@@ -103,6 +114,7 @@ def _single_calls(rank: int, world: int) -> dict[str, Any]:
         "broadcast": weights.detach(),
         "gradients": [first.grad, second.grad],
         "disagreement": disagreement,
+        "other_labels": _other_labels(rank),
         "total": exchange.total(torch.tensor([rank, 1])),
         "word": exchange.first_ranks_word(rank + 5),
         "words": exchange.first_ranks_words([f"from {rank}"]),
@@ -189,6 +201,13 @@ def test_ranks_that_decided_otherwise_stop_by_name(ranks, world: int) -> None:
     others = list(range(1, world))
     for result in ranks[world]:
         assert result["disagreement"].startswith(f"the anchors of epoch 3 differ between rank 0 and ranks {others};")
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_ranks_with_other_labels_stop_at_the_first_epochs_end(ranks, world: int) -> None:
+    for result in ranks[world]:
+        assert result["other_labels"].startswith("the anchors of epoch 1 differ between rank 0")
+        assert "do all processes hold the same data?" in result["other_labels"]
 
 
 if __name__ == "__main__":

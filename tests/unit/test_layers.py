@@ -29,7 +29,7 @@ LAYERS = [  # lowest first; a room may use its own layer and what lies below
         "durable",
         "fused_sum",
     },
-    {"store", "teacher", "fusion"},
+    {"store", "teacher", "fusion", "options"},
     {"distiller", "functional"},
     {"data", "models"},
     {"methods"},

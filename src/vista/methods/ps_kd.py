@@ -54,8 +54,7 @@ class ProgressiveSelfKD(LastPrediction):
             unit_interval(self.alpha, "alpha")
             if self.schedule not in ("linear", "exp"):
                 raise ValueError(f"schedule is {self.schedule!r}, but it must be one of linear, exp")
-            epochs = 2  # their number is the training's business
-            schedule.check(epochs, self.k, "exp", None)
+            schedule.check_form(self.k, "exp", None)
 
     def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
         super().__init__(task, network, config)

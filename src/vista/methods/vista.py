@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import asdict
+from typing import Any
 
 from torch import Tensor, nn
 
-from vista.distiller import Vista, check_options
+from vista.distiller import Vista
 from vista.methods.base import Batch, EpochEnd, Method, Task
+from vista.options import Options
 from vista.store import bytes_needed, readable
 
 NEUTRAL: dict[str, Any] = {"schedule": "fixed", "value": 0.0}
@@ -32,41 +33,8 @@ class VistaMethod(Method):
         "vista-uniform": {"weights": "uniform"},
     }
 
-    @dataclass(frozen=True)
-    class Config:
-        tau: float = 0.0
-        """Prune states that add at most this fraction of the validation set; 0 is Basic, 0.01 the paper's Light."""
-        record: Literal["train", "eval"] = "train"
-        """Remember predictions of the training pass itself, or of a clean pass after each epoch."""
-        schedule: Literal["exp", "linear", "cosine", "fixed"] = "exp"
-        """How the teacher's weight beta rises."""
-        k: float = 2.0
-        """Curvature of the exp schedule."""
-        value: float | None = None
-        """Beta of the fixed schedule."""
-        order: Literal["accuracy", "newest"] = "accuracy"
-        """Which states claim samples first."""
-        weights: Literal["coverage", "accuracy", "uniform"] = "coverage"
-        """What a state's weight comes from."""
-        smoothing: int = 1
-        """Width in epochs of the window predictions are averaged over."""
-        start: Literal["hard", "uniform"] = "hard"
-        """Targets of epoch 1 under a fixed schedule: the labels, or blended with a uniform teacher."""
-
-        def __post_init__(self) -> None:
-            kind, epochs = self.schedule, 2  # the number of epochs is the training's business
-            check_options(
-                epochs,
-                self.tau,
-                self.record,
-                kind,
-                self.k,
-                self.value,
-                self.order,
-                self.weights,
-                self.smoothing,
-                self.start,
-            )
+    class Config(Options):
+        """What :class:`vista.Vista` takes."""
 
     def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
         super().__init__(task, network, config)

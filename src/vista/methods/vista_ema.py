@@ -82,7 +82,7 @@ class VistaEma(Method):
         def __post_init__(self) -> None:
             coverage.check_tau(self.tau)
             unit_interval(self.cap, "cap")
-            schedule.check(2, self.k, "exp", None)
+            schedule.check_form(self.k, "exp", None)
 
     def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
         super().__init__(task, network, config)

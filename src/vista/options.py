@@ -1,0 +1,63 @@
+"""The choices that VISTA leaves open, and those of its ablations: one value, checked where it is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from vista import coverage, schedule, teacher
+
+
+@dataclass(frozen=True)
+class Options:
+    tau: float = 0.0
+    """Prune states that add at most this fraction of the validation set; 0 is Basic, 0.01 the paper's Light."""
+    record: Literal["train", "eval"] = "train"
+    """Remember predictions of the training pass itself, or of a clean pass after each epoch."""
+    schedule: Literal["exp", "linear", "cosine", "fixed"] = "exp"
+    """How the teacher's weight beta rises."""
+    k: float = 2.0
+    """Curvature of the exp schedule."""
+    value: float | None = None
+    """Beta of the fixed schedule."""
+    order: Literal["accuracy", "newest"] = "accuracy"
+    """Which states claim samples first."""
+    weights: Literal["coverage", "accuracy", "uniform"] = "coverage"
+    """What a state's weight comes from."""
+    smoothing: int = 1
+    """Width in epochs of the window predictions are averaged over."""
+    start: Literal["hard", "uniform"] = "hard"
+    """Targets of epoch 1 under a fixed schedule: the labels, or blended with a uniform teacher."""
+
+    def __post_init__(self) -> None:
+        """Refuse what could not run, naming the argument, the value and what would do."""
+        schedule.check_form(self.k, self.schedule, self.value)
+        coverage.check_tau(self.tau)
+        choices = (
+            ("record", self.record, ("train", "eval")),
+            ("order", self.order, coverage.ORDERS),
+            ("weights", self.weights, teacher.WEIGHTS),
+            ("start", self.start, ("hard", "uniform")),
+        )
+        for name, given, known in choices:
+            if given not in known:
+                raise ValueError(f"{name} is {given!r}, but it must be one of {', '.join(known)}")
+        if self.smoothing < 1 or self.smoothing % 2 == 0:
+            raise ValueError(f"smoothing is {self.smoothing}, but a centred window needs an odd width of at least 1")
+        if self.tau > 0 and self.needs_every_state:
+            what = f"weights={self.weights!r}" if self.weights != "coverage" else f"smoothing={self.smoothing}"
+            raise ValueError(f"tau is {self.tau}, but {what} needs every past state: use tau=0")
+        if self.start == "uniform" and self.schedule != "fixed":
+            raise ValueError(f"start='uniform' belongs to schedule='fixed', but schedule is {self.schedule!r}")
+        for name in ("tau", "k", "value"):  # 2 and 2.0 are the same choice, in a saved state too
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, float(getattr(self, name)))
+
+    @property
+    def needs_every_state(self) -> bool:
+        """Whether states without marginal coverage count too: nothing may be pruned then."""
+        return self.weights != "coverage" or self.smoothing > 1
+
+    def beta(self, epoch: int, epochs: int) -> float:
+        """Weight of the teacher made at the end of ``epoch``; before the first one as after it."""
+        return schedule.beta(max(epoch, 1), epochs, self.k, self.schedule, self.value)
