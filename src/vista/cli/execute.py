@@ -18,15 +18,23 @@ from vista.training import distributed, run_folder
 from vista.training.comparison import seconds
 from vista.training.config import TrainConfig
 from vista.training.drive import Job, drive, on_card
-from vista.training.loop import Event, Interrupted
+from vista.training.loop import Event, Finished, Interrupted
 from vista.training.processes import at_once_on_cpu, drive_in_processes
 from vista.training.run_folder import RunFolder
 
 REPORTED = {"top1": "accuracy %", "top5": "top-5 %", "nll": "NLL", "ece": "ECE %", "aurc": "AURC %"}
 
 
-def execute(jobs: list[Job], output: Output, at_once: int | None = None) -> None:
-    """Make the runs; each job then holds its metrics or its error. A signal is raised as ``Interrupted``."""
+def execute(
+    jobs: list[Job],
+    output: Output,
+    at_once: int | None = None,
+    finished: Callable[[Job], None] = lambda _job: None,
+) -> None:
+    """Make the runs; each job then holds its metrics or its error. A signal is raised as ``Interrupted``.
+
+    ``finished`` hears of each run that is done, while others may still go on.
+    """
     first = distributed.is_first_process()
     for job in jobs:
         job.config = dataclasses.replace(job.config, device=distributed.own_device(job.config.device))
@@ -42,6 +50,8 @@ def execute(jobs: list[Job], output: Output, at_once: int | None = None) -> None
             if scalars is not None:
                 scalars(job, event)
             shown(job, event)
+            if first and isinstance(event, Finished) and event.role is None:
+                finished(job)
 
         try:
             _drive(jobs, show, at_once)

@@ -19,7 +19,7 @@ from vista.training.loop import Interrupted
 from vista.training.run_folder import RunFolder
 
 HELP = "run the paper's tables and figures again, and write ours beside theirs"
-ABOUT = """Run what a table or figure of the paper needs, and keep a record of each run in the ledger.
+ABOUT = """Run what tables and figures of the paper need, and keep a record of each run in the ledger.
 
 Runs that the ledger has are not run again; a run that was stopped goes on. Without a name, say what there is."""
 
@@ -28,12 +28,12 @@ Runs that the ledger has are not run again; a run that was stopped goes on. With
 class ReproduceFlags(Output):
     """What to reproduce."""
 
-    name: tyro.conf.Positional[str] = ""
-    """Table or figure: table1 ... table6, cutmix, ema, ablations, beta, fig1, lifespan, coverage ..."""
+    names: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[NAME ...]")] = ()
+    """Tables and figures: table1 ... table6, cutmix, ema, ablations, beta, fig1, lifespan, coverage ..."""
     dry_run: bool = False
     """List the runs and the hours they would take, and run nothing."""
-    only: str = ""
-    """Only settings or methods with this in their name."""
+    only: Annotated[tuple[str, ...], tyro.conf.arg(metavar="PART")] = ()
+    """Only settings or methods with one of these in their name."""
     seeds: int | None = None
     """How many seeds; the table's own number if not given."""
     at_once: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
@@ -71,19 +71,19 @@ def run(argv: list[str]) -> int:
         durable.write(Path("RESULTS.md"), page.write(flags.results).encode())
         out.print("RESULTS.md is written")
         return 0
-    if not flags.name:
+    if not flags.names:
         for name in names():
             out.print(f"  {name:<14}{study(name).title}", markup=False)
         return 0
-    wanted = runs.wanted(study(flags.name), ledger.read(flags.results), flags.seeds, flags.only)
+    wanted = runs.wanted([study(name) for name in flags.names], ledger.read(flags.results), flags.seeds, flags.only)
     if flags.dry_run:
-        out.print(_plan(flags.name, wanted))
+        out.print(_plan("; ".join(f"{name}: {study(name).title}" for name in flags.names), wanted))
         return 0
     return _make(wanted, flags)
 
 
-def _plan(name: str, wanted: list[runs.Wanted]) -> Table:
-    table = Table(title=f"{name}: {study(name).title}", title_justify="left")
+def _plan(title: str, wanted: list[runs.Wanted]) -> Table:
+    table = Table(title=title, title_justify="left")
     for column in ("setting", "method", "seed", "state"):
         table.add_column(column)
     table.add_column("hours", justify="right")
@@ -98,20 +98,20 @@ def _plan(name: str, wanted: list[runs.Wanted]) -> Table:
 
 
 def _make(wanted: list[runs.Wanted], flags: ReproduceFlags) -> int:
-    """Make what is missing; each finished run enters the ledger."""
+    """Make what is missing; each run enters the ledger when it has finished."""
     configs = [runs.placed(run.config, flags.root, flags.device) for run in wanted if run.record is None]
     if not configs:
         terminal.console().print("Every run is in the ledger; `vista reproduce --table` writes RESULTS.md.")
         return 0
     jobs = [Job(config, runs.out_folder(config, flags.out)) for config in configs]
+
+    def keep(job: Job) -> None:
+        ledger.add(RunFolder(job.out), flags.results, with_bits=runs.is_drawn(job.config))
+
     try:
-        execute(jobs, flags, flags.at_once)
+        execute(jobs, flags, flags.at_once, finished=keep)
     except Interrupted as error:
         return failures.stopped(error, of_several=True)
-    finally:
-        for job in jobs:
-            if job.metrics is not None:
-                ledger.add(RunFolder(job.out), flags.results, with_bits=runs.is_drawn(job.config))
     failed = [job for job in jobs if job.error is not None]
     for job in failed:
         assert job.error is not None

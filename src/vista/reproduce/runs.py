@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,17 +29,22 @@ class Wanted:
     record: LedgerRecord | None  # in the ledger already
 
 
-def wanted(table: Study, records: list[LedgerRecord], seeds: int | None = None, only: str = "") -> list[Wanted]:
-    """Every run of a table once, those it shares with other tables included; ``only`` is part of setting or method."""
+def wanted(
+    tables: Sequence[Study], records: list[LedgerRecord], seeds: int | None = None, only: Sequence[str] = ()
+) -> list[Wanted]:
+    """Every run of the tables once, seed by seed; of ``only`` any must be part of setting or method."""
     known = {record.config.identity(): record for record in records}
+    parts = [part.lower() for part in only] or [""]
     runs: dict[str, Wanted] = {}
-    for seed in range(table.seeds if seeds is None else seeds):
-        for cell in table.cells:
-            if only.lower() in f"{cell.setting} {cell.method} {cell.note}".lower():
-                config = protocol.configuration(cell.method, cell.changes, seed)
-                runs.setdefault(config.identity(), Wanted(cell, config, known.get(config.identity())))
+    for seed in range(max(table.seeds for table in tables) if seeds is None else seeds):
+        for table in tables:
+            for cell in table.cells if seeds is not None or seed < table.seeds else ():
+                name = f"{cell.setting} {cell.method} {cell.note}".lower()
+                if any(part in name for part in parts):
+                    config = protocol.configuration(cell.method, cell.changes, seed)
+                    runs.setdefault(config.identity(), Wanted(cell, config, known.get(config.identity())))
     if not runs:
-        raise ValueError(f"only is {only!r}, but no setting or method of this table has that in its name")
+        raise ValueError(f"only is {' '.join(only)!r}, but no setting or method asked for has that in its name")
     return list(runs.values())
 
 

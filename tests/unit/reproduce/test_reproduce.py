@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from vista.cli import main
 from vista.methods import choose
 from vista.reproduce import ledger, names, page, protocol, runs, study
+from vista.reproduce.grid import Cell
 from vista.training.config import TrainConfig, preset
 from vista.training.drive import Job, drive
 from vista.training.run_folder import RunFolder
@@ -94,12 +96,47 @@ def test_one_seed_makes_no_claim_and_another_protocol_is_not_averaged_in(tmp_pat
 
 def test_finished_runs_are_found_and_only_the_rest_is_wanted(tmp_path: Path) -> None:
     fake(tmp_path, "ce", protocol.symmetric(40), 0, 59.0, 55.0)
-    wanted = runs.wanted(study("ablations"), ledger.read(tmp_path), seeds=1, only="symmetric 40")
+    wanted = runs.wanted([study("ablations")], ledger.read(tmp_path), seeds=1, only=["symmetric 40"])
     missing = [run.config.method for run in wanted if run.record is None]
     assert "ce" in [run.config.method for run in wanted if run.record is not None]
     assert "vista" in missing
     with pytest.raises(ValueError, match="only is 'xyz'"):
-        runs.wanted(study("ablations"), [], only="xyz")
+        runs.wanted([study("ablations")], [], only=["xyz"])
+
+
+def test_several_tables_share_their_runs_and_any_part_of_a_name_will_do() -> None:
+    tables = [study("calibration"), study("table6")]
+    wanted = runs.wanted(tables, [], only=["60 %", "tau=0.002:record=eval"])
+    assert [(run.cell.setting, run.cell.method) for run in wanted] == [
+        ("symmetric 60 %", "ce"),
+        ("symmetric 60 %, validation 2 %", "ce"),
+        ("symmetric 40 %", "vista:tau=0.002:record=eval"),
+    ]
+    both = [run.config.identity() for run in runs.wanted([study("table1"), study("calibration")], [])]
+    assert len(both) == len(set(both)), "what two tables share is run once"
+    seeds = [run.config.seed for run in runs.wanted([study("table1"), study("calibration")], [], only=["validation"])]
+    assert set(seeds) == {0}, "a table keeps its own number of seeds beside one that has more"
+
+
+def test_a_finished_run_is_in_the_ledger_while_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {**preset("digits"), "epochs": 2}
+    config = TrainConfig(data="digits", noise="symmetric:0.4", network="tiny-staged", **settings)
+    first, second = (replace(config, method="ce", options={}, seed=seed) for seed in (0, 1))
+    wanted = [runs.Wanted(Cell("symmetric 40 %", "ce", {}), each, None) for each in (first, second)]
+    monkeypatch.setattr(runs, "wanted", lambda *_: wanted)
+    kept, add = [], ledger.add
+
+    def added(folder: RunFolder, *rest: Any, **more: Any) -> Path:
+        kept.append(
+            (folder.config().seed, runs.out_folder(second, tmp_path / "runs").joinpath("metrics.json").exists())
+        )
+        return add(folder, *rest, **more)
+
+    monkeypatch.setattr(ledger, "add", added)
+    argv = ["reproduce", "calibration", "--results", str(tmp_path), "--out", str(tmp_path / "runs"), "--at-once", "1"]
+    assert main([*argv, "--device", "cpu", "--quiet"]) == 0
+    assert kept == [(0, False), (1, True)]
+    assert len(ledger.read(tmp_path)) == 2
 
 
 def test_a_run_made_elsewhere_is_added_with_its_lines_and_without_weights(tmp_path: Path) -> None:
