@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,11 +31,53 @@ def as_integers(values: Integers, name: str) -> Tensor:
 
 
 def _tensor(values: Any, name: str) -> Tensor:
+    """A copy of anything that holds numbers: in this machine's byte order, forwards, and free to be written to."""
     try:
-        return torch.as_tensor(np.asarray(values))
+        array = _native(values)
+        tensor = torch.from_numpy(array)
     except (TypeError, ValueError) as error:  # text, None, rows of different length ...
-        what = type(values).__name__
-        raise TypeError(f"{name} is a {what} that holds no plain numbers, but whole numbers are needed") from error
+        what = f"{name} is a {type(values).__name__} that holds no plain numbers"
+        advice = "; vista.indexed(dataset) gives each sample's" if name == "index" else ""
+        raise TypeError(f"{what}, but whole numbers are needed{advice}") from error
+    if array.dtype == np.uint64 and array.size and array.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"{name} holds {array.max()}, which is neither a class nor a sample")
+    return tensor
+
+
+def _native(values: Any) -> NDArray[Any]:
+    array = np.array(values)
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def whole(value: Any, name: str) -> int:
+    """``value`` as a plain int, whatever library it comes from."""
+    try:
+        return operator.index(value)
+    except TypeError as error:
+        raise TypeError(f"{name} is {value!r}, but a whole number is needed") from error
+
+
+def real(value: Any, name: str) -> float:
+    """``value`` as a plain float, whatever library it comes from."""
+    if not isinstance(value, str | bytes):
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            pass
+    raise TypeError(f"{name} is {value!r}, but a number is needed")
+
+
+def as_logits(values: Any, name: str) -> Tensor:
+    """``values`` as floats ``[n, K]``; what the rows must be is the business of :func:`check_logits`."""
+    if not isinstance(values, Tensor):
+        try:
+            values = torch.from_numpy(_native(values))
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"{name} is a {type(values).__name__}, but rows of logits [n, K] are needed") from error
+    tensor: Tensor = values
+    if tensor.dim() != 2:
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but rows of logits [n, K] are needed")
+    return tensor
 
 
 def as_labels(labels: Integers, num_classes: int, name: str, missing: int | None = None) -> Tensor:
@@ -48,8 +92,9 @@ def as_labels(labels: Integers, num_classes: int, name: str, missing: int | None
     lowest = 0 if missing is None else -1
     bad = ((tensor < lowest) | (tensor >= num_classes)).nonzero().flatten()
     if len(bad):
-        place = int(bad[0])
-        raise ValueError(f"{name}[{place}] is {int(tensor[place])}, but num_classes is {num_classes}")
+        place, none = int(bad[0]), "" if missing is None else ", or -1 for none"
+        known = f"labels are 0 to {num_classes - 1}{none}"
+        raise ValueError(f"{name}[{place}] is {int(tensor[place])}, but num_classes is {num_classes}: {known}")
     return tensor
 
 
@@ -87,10 +132,20 @@ def check_finite(logits: Tensor, index: Tensor, epoch: int, name: str = "logits"
         raise FloatingPointError(f"{name} are not finite in epoch {epoch} for samples {shown}; nothing was stored")
 
 
-def check_weight(weight: Tensor | None, size: int, name: str) -> None:
-    """One number each; any other shape would be broadcast into another loss."""
-    if weight is not None and tuple(weight.shape) != (size,):
-        raise ValueError(f"{name} has shape {tuple(weight.shape)}, but {size} numbers are needed")
+def as_numbers(values: Any, like: Tensor, shape: tuple[int, ...], name: str) -> Tensor:
+    """``values`` as a tensor beside ``like``, of this very shape: any other would be broadcast into another loss."""
+    tensor: Tensor
+    if isinstance(values, Tensor):
+        tensor = values
+    else:
+        try:
+            tensor = torch.from_numpy(_native(values)).to(like)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"{name} is a {type(values).__name__} that holds no plain numbers") from error
+    if tuple(tensor.shape) != shape:
+        wanted = " x ".join(map(str, shape))
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but {wanted} numbers are needed")
+    return tensor
 
 
 def unit_interval(value: float, name: str) -> float:
@@ -101,15 +156,15 @@ def unit_interval(value: float, name: str) -> float:
 
 
 def not_negative(value: float, name: str) -> float:
-    """``value``, a weight or a rate, if it is at least 0."""
-    if not value >= 0:
-        raise ValueError(f"{name} is {value}, but it must not be negative")
+    """``value``, a weight or a rate, if it is at least 0 and finite."""
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{name} is {value}, but it must not be negative, nor infinite")
     return float(value)
 
 
 def positive(value: float, name: str, usual: float | None = None) -> float:
-    """``value`` if it is greater than 0; ``usual`` is what the source takes."""
-    if not value > 0:
+    """``value`` if it is greater than 0 and finite; ``usual`` is what the source takes."""
+    if not 0 < value < math.inf:
         advice = "" if usual is None else f" ({usual:g} is the source's)"
-        raise ValueError(f"{name} is {value}, but it must be greater than 0{advice}")
+        raise ValueError(f"{name} is {value}, but it must be greater than 0 and finite{advice}")
     return float(value)

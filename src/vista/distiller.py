@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vista import coverage, exchange, schedule, teacher
-from vista.checks import as_labels, check_finite, check_index, check_logits, check_weight
+from vista.checks import as_labels, as_logits, as_numbers, check_finite, check_index, check_logits, whole
 from vista.faults import FirstFault
 from vista.losses import Reduction, cross_entropy_and_probs, one_hot, reduce, rows_with_target, wide
 from vista.options import Options
@@ -22,6 +22,7 @@ from vista.schedule import check_epochs
 from vista.store import PredictionStore, check_room
 
 FORMAT = 1
+STATE = ("identity", "epoch", "states", "counts", "coverage", "current", "seen", "predictions")
 Record = Literal["train", "eval"]
 Start = Literal["hard", "uniform"]
 
@@ -70,9 +71,8 @@ class Vista:
         checks: bool = True,
         device: torch.device | str | None = None,
     ) -> None:
-        check_epochs(epochs)
-        self.num_classes = num_classes
-        self.num_epochs = epochs
+        self.num_classes = num_classes = whole(num_classes, "num_classes")
+        self.num_epochs = check_epochs(epochs)
         self.epoch = 0  # epochs that have ended
         self._checks = checks
         self._options = Options(tau, record, schedule, k, value, order, weights, smoothing, start)
@@ -83,6 +83,8 @@ class Vista:
             self._device_is_open, place = True, labels.device if isinstance(labels, Tensor) else torch.device("cpu")
         else:
             self._device_is_open, place = False, torch.device(device)
+            if place.type == "cuda" and not torch.cuda.is_available():
+                raise ValueError(f"device is {str(device)!r}, but there is no CUDA device: use device='cpu'")
         self._check_room(place)
         self._labels = self._labels.to(place)
         self._missing = (self._labels < 0).nonzero().flatten()
@@ -93,7 +95,7 @@ class Vista:
         unseen[self._missing] = 1.0 / num_classes
         self._store = PredictionStore(unseen)
         self._fault = FirstFault(place)
-        self._targets = torch.zeros(len(unseen) + 1, num_classes, device=place)
+        self._targets = torch.zeros(len(unseen) + 1, num_classes, dtype=torch.float32, device=place)
         self._make_targets()
 
     # ---------------------------------------------------------------- the loop
@@ -130,10 +132,12 @@ class Vista:
         whole = targets is None and not len(self._missing) and not (self._checks and logits.is_cuda)
         if targets is None:
             targets = self._targets.index_select(0, rows)
-        elif targets.shape != logits.shape:
-            raise ValueError(f"targets have shape {tuple(targets.shape)}, but logits {tuple(logits.shape)}")
-        check_weight(sample_weight, len(logits), "sample_weight")
-        check_weight(class_weight, self.num_classes, "class_weight")
+        else:
+            targets = as_numbers(targets, logits, tuple(logits.shape), "targets")
+        if sample_weight is not None:
+            sample_weight = as_numbers(sample_weight, logits, (len(logits),), "sample_weight")
+        if class_weight is not None:
+            class_weight = as_numbers(class_weight, logits, (self.num_classes,), "class_weight")
         losses, probs = cross_entropy_and_probs(logits, targets, class_weight, sum_to_one=whole)
         loss = reduce(losses, reduction, sample_weight, rows_with_target(targets) if len(self._missing) else None)
         if recording:  # last, so that a call that fails has stored nothing
@@ -163,9 +167,9 @@ class Vista:
         if epoch > self.num_epochs:
             raise RuntimeError(f"all {self.num_epochs} epochs have ended; epochs={epoch} or more would allow another")
         self.check()
-        correct = self._coverage_of(torch.as_tensor(val_logits), val_index)
+        correct = self._coverage_of(as_logits(val_logits, "val_logits"), val_index)
         if train_logits is not None:
-            self._take_train_logits(torch.as_tensor(train_logits))
+            self._take_train_logits(as_logits(train_logits, "train_logits"))
         elif self._options.record == "eval" and not self._recorded_anywhere():
             raise ValueError(
                 f"epoch {epoch} has no recorded predictions: with record='eval' give end_epoch train_logits [N, K], "
@@ -194,7 +198,10 @@ class Vista:
     # ---------------------------------------------------------------- state
 
     def state_dict(self) -> dict[str, Any]:
-        """All state, in tensors, numbers and strings: it loads with ``torch.load(..., weights_only=True)``."""
+        """All state, in tensors, numbers and strings: it loads with ``torch.load(..., weights_only=True)``.
+
+        The predictions of kept states are the tensors themselves, not copies: nothing ever writes to them.
+        """
         return {
             "format": FORMAT,
             "identity": self._describe(),
@@ -211,15 +218,32 @@ class Vista:
         """Go on where ``state`` was taken, after any step. It must come from the same data and options."""
         if state.get("format") != FORMAT:
             raise ValueError(f"the state has format {state.get('format')!r}, but this version reads format {FORMAT}")
+        absent = [part for part in STATE if part not in state]
+        if absent:
+            raise ValueError(f"the state lacks {', '.join(absent)}: it is damaged, or not whole")
         for field, ours in self._describe().items():
             theirs = state["identity"].get(field)
             if theirs != ours:
                 raise ValueError(f"the state was made with {field}={theirs!r}, but this Vista has {field}={ours!r}")
-        # Everything is read before anything is changed: a state that lacks a part leaves this one as it was.
+        # Everything is read and measured before anything is changed: a damaged state leaves this one as it was.
         epoch, states, counts = int(state["epoch"]), list(map(int, state["states"])), list(map(int, state["counts"]))
-        bits = state["coverage"].cpu().numpy().copy().view(np.uint64)
-        current, seen = state["current"].to(self.device), state["seen"].to(self.device)
         predictions = {int(s): rows.to(self.device) for s, rows in state["predictions"].items()}
+        current, seen = state["current"].to(self.device), state["seen"].to(self.device)
+        bits = state["coverage"].cpu().numpy().copy().view(np.uint64)
+        rows = tuple(self._store.current[:-1].shape)
+        shapes = {tuple(kept.shape) for kept in (current, *predictions.values())}
+        if not (
+            shapes == {rows}
+            and tuple(seen.shape) == rows[:1]
+            and len(states) == len(counts)
+            and bits.shape == (len(states), self._bits.shape[1])
+            and set(predictions) == set(states)
+            and all(0 < s <= epoch for s in states)
+            and 0 <= epoch <= self.num_epochs
+        ):
+            raise ValueError(
+                f"the state of epoch {epoch} does not fit together: it is damaged, or put together by hand"
+            )
         self.epoch, self._states, self._counts, self._bits = epoch, states, counts, bits
         self._store.current[:-1], self._store.seen[:-1], self._store.states = current, seen, predictions
         self._make_targets()

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vista import coverage, metrics
-from vista.losses import distillation_kl, one_hot, soft_cross_entropy
+from vista import coverage, losses, metrics
+from vista import teacher as teachers
 from vista.schedule import beta
-from vista.teacher import blend, teacher
+from vista.teacher import blend
 
 Array = Tensor | NDArray[Any]
+P = ParamSpec("P")
 
 __all__ = [
     "aurc",
@@ -30,6 +33,33 @@ __all__ = [
     "soft_cross_entropy",
     "teacher",
 ]
+
+
+def _for_both(function: Callable[P, Tensor]) -> Callable[P, Any]:
+    """The same function of numpy arrays, too: they go in as tensors, and what comes out is an array then."""
+
+    @functools.wraps(function)
+    def either(*args: P.args, **kwargs: P.kwargs) -> Any:
+        given = [*args, *kwargs.values()]
+        given += [value for each in given if isinstance(each, Mapping) for value in each.values()]
+        if not any(isinstance(value, np.ndarray) for value in given):
+            return function(*args, **kwargs)
+        result: Any = function(*map(_as_tensor, args), **{name: _as_tensor(value) for name, value in kwargs.items()})
+        return result.numpy()
+
+    return either
+
+
+def _as_tensor(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _as_tensor(each) for key, each in value.items()}
+    return torch.from_numpy(np.array(value)) if isinstance(value, np.ndarray) else value
+
+
+distillation_kl = _for_both(losses.distillation_kl)
+one_hot = _for_both(losses.one_hot)
+soft_cross_entropy = _for_both(losses.soft_cross_entropy)
+teacher = _for_both(teachers.teacher)
 
 
 def marginal_coverage(correct: Array, tau: float = 0.0, order: coverage.Order = "accuracy") -> Any:
@@ -75,7 +105,9 @@ def ece(probs: Array, labels: Array, bins: int = 15) -> float:
 
 
 def _array(values: Array) -> NDArray[Any]:
-    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    if not isinstance(values, Tensor):
+        return np.asarray(values)
+    return losses.wide(values.detach()).cpu().numpy()  # numpy knows no bfloat16
 
 
 def _matrix(correct: Array) -> NDArray[np.bool_]:

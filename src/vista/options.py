@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from vista import coverage, schedule, teacher
+from vista.checks import real, whole
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,16 @@ class Options:
     """Targets of epoch 1 under a fixed schedule: the labels, or blended with a uniform teacher."""
 
     def __post_init__(self) -> None:
-        """Refuse what could not run, naming the argument, the value and what would do."""
+        """Refuse what could not run, naming the argument, the value and what would do.
+
+        Numbers and words of other libraries become plain ones, so that a saved state holds nothing else.
+        """
+        plain: dict[str, Any] = {"tau": real(self.tau, "tau"), "k": real(self.k, "k")}
+        plain |= {"value": None if self.value is None else real(self.value, "value")}
+        plain |= {"smoothing": whole(self.smoothing, "smoothing")}
+        plain |= {name: str(getattr(self, name)) for name in ("record", "schedule", "order", "weights", "start")}
+        for name, value in plain.items():
+            object.__setattr__(self, name, value)
         schedule.check_form(self.k, self.schedule, self.value)
         coverage.check_tau(self.tau)
         choices = (
@@ -49,9 +59,6 @@ class Options:
             raise ValueError(f"tau is {self.tau}, but {what} needs every past state: use tau=0")
         if self.start == "uniform" and self.schedule != "fixed":
             raise ValueError(f"start='uniform' belongs to schedule='fixed', but schedule is {self.schedule!r}")
-        for name in ("tau", "k", "value"):  # 2 and 2.0 are the same choice, in a saved state too
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, float(getattr(self, name)))
 
     @property
     def needs_every_state(self) -> bool:

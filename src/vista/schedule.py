@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+from vista.checks import real, whole
+
 Schedule = Literal["exp", "linear", "cosine", "fixed"]
 SCHEDULES: tuple[Schedule, ...] = ("exp", "linear", "cosine", "fixed")
 
@@ -15,7 +17,7 @@ def beta(t: int, epochs: int, k: float = 2.0, schedule: Schedule = "exp", value:
     With :math:`u = (t - 1) / (E - 1)`: ``exp`` is :math:`(1 - e^{-ku}) / (1 - e^{-k})`, ``linear`` is :math:`u`,
     ``cosine`` is :math:`(1 - \cos \pi u) / 2`, ``fixed`` is ``value``. The first three rise from 0 to 1.
     """
-    check_epochs(epochs)
+    t, epochs = whole(t, "t"), check_epochs(epochs)
     check_form(k, schedule, value)
     if not 1 <= t <= epochs:
         raise ValueError(f"t is {t}, but epochs are counted from 1 to {epochs}")
@@ -30,14 +32,17 @@ def beta(t: int, epochs: int, k: float = 2.0, schedule: Schedule = "exp", value:
     return math.expm1(-k * u) / math.expm1(-k)
 
 
-def check_epochs(epochs: int) -> None:
-    """Refuse a training in which no state could teach another."""
-    if epochs < 2:
-        raise ValueError(f"epochs is {epochs}, but a teacher needs a past: at least 2")
+def check_epochs(epochs: int) -> int:
+    """``epochs`` as a plain int; a training in which no state could teach another is refused."""
+    number = whole(epochs, "epochs")
+    if number < 2:
+        raise ValueError(f"epochs is {number}, but a teacher needs a past: at least 2")
+    return number
 
 
 def check_form(k: float, schedule: str, value: float | None) -> None:
     """Refuse a schedule that could not run, naming the argument."""
+    k, value = real(k, "k"), None if value is None else real(value, "value")
     if schedule not in SCHEDULES:
         raise ValueError(f"schedule is {schedule!r}, but it must be one of {', '.join(SCHEDULES)}")
     if schedule == "exp" and not (math.isfinite(k) and k > 0):

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 BYTES_PER_VALUE = 2  # float16
+# Room for the running epoch's rows, for the targets in float32, and for the labels as float32 rows while both are made.
+WORKING_STATES = 5
 
 
 class PredictionStore:
@@ -72,8 +74,8 @@ def last_of_duplicates(index: Tensor, place: Tensor) -> Tensor:
 
 def bytes_needed(samples: int, classes: int, epochs: int, tau: float) -> int:
     """Most that the kept states can take: under ``1 / tau`` anchors and the newest, or every epoch at ``tau=0``."""
-    states = epochs if tau == 0 else min(epochs, int(1 / tau) + 1)
-    return states * samples * classes * BYTES_PER_VALUE
+    states = int(1 / tau) + 1 if tau * epochs > 1 else epochs
+    return min(epochs, states) * samples * classes * BYTES_PER_VALUE
 
 
 def bytes_available(device: torch.device) -> int | None:
@@ -94,20 +96,21 @@ def bytes_available(device: torch.device) -> int | None:
 
 def check_room(samples: int, classes: int, epochs: int, tau: float, device: torch.device, prunes: bool = True) -> None:
     """Refuse before the run starts what could not be stored at its end; ``prunes`` says whether tau may be raised."""
-    needed, available = bytes_needed(samples, classes, epochs, tau), bytes_available(device)
-    if available is None or needed <= available:
-        return
+    kept, available = bytes_needed(samples, classes, epochs, tau), bytes_available(device)
     per_state = samples * classes * BYTES_PER_VALUE
-    affordable = available // per_state - 1
+    working = WORKING_STATES * per_state
+    if available is None or kept + working <= available:
+        return
+    affordable = (available - working) // per_state - 1
     if affordable > 1 and prunes:
         lighter = _rounded_up(1 / affordable)
-        size = readable(bytes_needed(samples, classes, epochs, lighter))
+        size = readable(bytes_needed(samples, classes, epochs, lighter) + working)
         advice = f"tau={lighter:g} would need at most {size}"
     else:
         advice = f"one state alone takes {readable(per_state)}: use fewer epochs or a device with more memory"
     raise MemoryError(
-        f"tau={tau:g} may keep {needed // per_state} states of {samples} x {classes} float16 predictions, "
-        f"{readable(needed)}, but {device} has {readable(available)} free; {advice}"
+        f"tau={tau:g} may keep {kept // per_state} states of {samples} x {classes} float16 predictions, "
+        f"{readable(kept + working)} with what works on them, but {device} has {readable(available)} free; {advice}"
     )
 
 

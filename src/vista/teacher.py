@@ -42,6 +42,8 @@ def teacher(predictions: Mapping[int, Tensor], weights: Mapping[int, float], out
 
     Summed in float32 in the order of the epochs, then renormalised, because float16 rows sum to one only roughly.
     """
+    if not weights:
+        raise ValueError("weights is empty, but a teacher needs at least one state")
     order = sorted(weights)
     states, shares = [predictions[s] for s in order], [weights[s] for s in order]
     total = torch.empty(states[0].shape, dtype=torch.float32, device=states[0].device) if out is None else out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,12 +12,17 @@ import torch
 from vista.checks import (
     as_integers,
     as_labels,
+    as_logits,
+    as_numbers,
     check_finite,
     check_index,
     check_logits,
-    check_weight,
     is_integral,
+    not_negative,
+    positive,
+    real,
     unit_interval,
+    whole,
 )
 
 
@@ -64,8 +70,63 @@ def test_labels_are_a_copy_and_absent_ones_become_minus_1() -> None:
 
 @pytest.mark.parametrize(("labels", "place", "value"), [([0, 3, 9], 1, 3), ([0, -1], 1, -1), ([-5], 0, -5)])
 def test_the_first_label_outside_the_classes_is_named(labels: list[int], place: int, value: int) -> None:
-    with pytest.raises(ValueError, match=rf"^y\[{place}\] is {value}, but num_classes is 3$"):
+    with pytest.raises(ValueError, match=rf"^y\[{place}\] is {value}, but num_classes is 3: labels are 0 to 2$"):
         as_labels(labels, 3, "y")
+    with pytest.raises(ValueError, match=r"is 7, but num_classes is 3: labels are 0 to 2, or -1 for none$"):
+        as_labels([7], 3, "y", missing=-1)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, ">i8", np.uint8, np.int16])
+def test_any_array_of_whole_numbers_will_do(dtype: Any) -> None:
+    array = np.array([0, 1, 2], dtype)
+    backwards, every_other, fixed = array[::-1], np.arange(6).astype(dtype)[::2], np.broadcast_to(array[1], 3)
+    assert as_integers(backwards, "index").tolist() == [2, 1, 0]
+    assert as_integers(every_other, "index").tolist() == [0, 2, 4]
+    assert as_integers(fixed, "index").tolist() == [1, 1, 1]
+
+
+def test_a_number_beyond_int64_is_no_missing_label() -> None:
+    with pytest.raises(ValueError, match="labels holds 18446744073709551615, which is neither"):
+        as_labels(np.array([0, 2**64 - 1], np.uint64), 3, "labels", missing=-1)
+
+
+def test_who_has_no_index_hears_where_to_get_one() -> None:
+    with pytest.raises(TypeError, match=r"index is a NoneType .* vista.indexed\(dataset\) gives each sample's"):
+        check_index(None, 5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", [3, np.int64(3), torch.tensor(3)])
+def test_whole_numbers_of_any_library_become_plain(given: Any) -> None:
+    assert type(whole(given, "epochs")) is int
+    assert type(real(given, "tau")) is float
+
+
+@pytest.mark.parametrize("given", ["3", None, 2.5, float("nan")])
+def test_what_is_no_whole_number_is_named(given: Any) -> None:
+    with pytest.raises(TypeError, match=rf"epochs is {given!r}, but a whole number is needed"):
+        whole(given, "epochs")
+
+
+@pytest.mark.parametrize("given", ["0.1", None, [1.0]])
+def test_what_is_no_number_is_named(given: Any) -> None:
+    with pytest.raises(TypeError, match="but a number is needed"):
+        real(given, "tau")
+
+
+@pytest.mark.parametrize("given", [None, "text", 3.0, [1.0, 2.0], torch.tensor(1.0)])
+def test_logits_are_rows(given: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"val_logits .* but rows of logits \[n, K\] are needed"):
+        as_logits(given, "val_logits")
+    assert as_logits(np.zeros((2, 3))[::-1], "val_logits").shape == (2, 3)
+
+
+@pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf")])
+def test_weights_and_temperatures_are_finite(bad: float) -> None:
+    with pytest.raises(ValueError, match=f"weight is {bad}, but it must not be negative, nor infinite"):
+        not_negative(bad, "weight")
+    with pytest.raises(ValueError, match=rf"temperature is {bad}, .* greater than 0 and finite \(4 is the source's\)"):
+        positive(bad, "temperature", usual=4)
+    assert not_negative(0, "weight") == 0.0
 
 
 def test_the_first_index_outside_the_samples_is_named() -> None:
@@ -104,10 +165,15 @@ def test_infinities_that_cancel_are_found() -> None:
 
 
 def test_a_weight_has_one_number_each() -> None:
-    check_weight(None, 3, "w")
-    check_weight(torch.ones(3), 3, "w")
+    like = torch.zeros(2, dtype=torch.float64)
+    given = torch.ones(3)
+    assert as_numbers(given, like, (3,), "w") is given
+    for other in ([1, 1, 1], np.ones(3, np.float32)[::-1], np.ones(3, ">f4")):
+        assert torch.equal(as_numbers(other, like, (3,), "w"), torch.ones(3, dtype=torch.float64))
     with pytest.raises(ValueError, match=r"^w has shape \(3, 1\), but 3 numbers are needed"):
-        check_weight(torch.ones(3, 1), 3, "w")
+        as_numbers(torch.ones(3, 1), like, (3,), "w")
+    with pytest.raises(TypeError, match="w is a str that holds no plain numbers"):
+        as_numbers("text", like, (3,), "w")
 
 
 def test_the_unit_interval_includes_its_ends() -> None:

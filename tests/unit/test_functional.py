@@ -71,3 +71,40 @@ def test_metrics_take_arrays_and_tensors_alike() -> None:
         assert metric(torch.from_numpy(probs), torch.from_numpy(labels)) == value
     # by confidence 0.9, 0.8, 0.7, 0.6 the third is wrong: (0 + 0 + 1/3 + 1/4) / 4
     assert functional.aurc(probs, labels) == pytest.approx((1 / 3 + 1 / 4) / 4)
+
+
+def test_what_comes_in_decides_what_goes_out() -> None:
+    rng = np.random.default_rng(0)
+    logits, other, labels = rng.normal(size=(4, 3)), rng.normal(size=(4, 3)), np.array([0, 2, 1, -1])
+    states = {1: np.full((4, 3), 1 / 3, np.float32), 2: np.eye(4, 3, dtype=np.float32) * 0.5 + 1 / 6}
+    hard = functional.one_hot(labels, 3)
+    pairs = [
+        (hard, functional.one_hot(torch.from_numpy(labels), 3)),
+        (
+            functional.soft_cross_entropy(logits, hard, reduction="none"),
+            functional.soft_cross_entropy(torch.from_numpy(logits), torch.from_numpy(hard), reduction="none"),
+        ),
+        (
+            functional.distillation_kl(logits, other, 2.0),
+            functional.distillation_kl(torch.from_numpy(logits), torch.from_numpy(other), 2.0),
+        ),
+        (
+            functional.teacher(states, {1: 0.5, 2: 0.5}),
+            functional.teacher({s: torch.from_numpy(p) for s, p in states.items()}, {1: 0.5, 2: 0.5}),
+        ),
+        (
+            functional.blend(hard, states[1], 0.3),
+            functional.blend(torch.from_numpy(hard), torch.from_numpy(states[1]), 0.3),
+        ),
+    ]
+    for array, tensor in pairs:
+        assert isinstance(array, np.ndarray)
+        assert np.array_equal(array, tensor.numpy())
+
+
+def test_bfloat16_is_as_good_as_any() -> None:
+    probs = torch.tensor([[0.75, 0.25], [0.5, 0.5]])
+    labels = torch.tensor([0, 1])
+    assert functional.aurc(probs.bfloat16(), labels) == functional.aurc(probs, labels)
+    right = torch.tensor([[1, 0], [1, 1]])
+    assert functional.marginal_coverage(right.bfloat16()).tolist() == functional.marginal_coverage(right).tolist()

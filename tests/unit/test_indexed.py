@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -135,3 +136,14 @@ def test_what_has_no_places_is_refused(dataset: Any) -> None:
     name = type(dataset).__name__
     with pytest.raises(TypeError, match=rf"indexed\(\) needs a map-style dataset .*, but got {name};"):
         indexed(dataset)
+
+
+def test_only_whole_numbers_within_the_dataset_are_positions() -> None:
+    numbers = indexed(list(range(10)))
+    assert numbers[-10] == (0, 0)
+    assert numbers[np.int64(3)] == numbers[torch.tensor(3)] == (3, 3)
+    for outside in (10, -11):
+        with pytest.raises(IndexError, match=f"index is {outside}, but the dataset has 10 samples"):
+            numbers[outside]
+    with pytest.raises(TypeError):
+        numbers[2.7]

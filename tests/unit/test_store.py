@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vista import store
-from vista.store import PredictionStore, bytes_available, bytes_needed, check_room, last_of_duplicates, readable
+from vista.store import (
+    WORKING_STATES,
+    PredictionStore,
+    bytes_available,
+    bytes_needed,
+    check_room,
+    last_of_duplicates,
+    readable,
+)
 
 CPU = torch.device("cpu")
 
@@ -72,11 +80,15 @@ def test_room_for_light_is_bounded_by_tau_and_never_above_that_for_all() -> None
     assert bytes_needed(1000, 100, 200, 0.0) == 200 * 1000 * 100 * 2
     assert bytes_needed(1000, 100, 200, 0.1) == 11 * 1000 * 100 * 2
     assert bytes_needed(1000, 100, 5, 0.1) == 5 * 1000 * 100 * 2
+    assert bytes_needed(1000, 100, 5, 1e-310) == 5 * 1000 * 100 * 2
 
 
 def test_what_fits_is_let_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "bytes_available", lambda device: 200 * 2000)
+    monkeypatch.setattr(store, "bytes_available", lambda device: (200 + WORKING_STATES) * 2000)
     check_room(100, 10, 200, 0.0, CPU)
+    monkeypatch.setattr(store, "bytes_available", lambda device: (200 + WORKING_STATES) * 2000 - 1)
+    with pytest.raises(MemoryError, match="410 KB with what works on them, but cpu has 410 KB free"):
+        check_room(100, 10, 200, 0.0, CPU)
     monkeypatch.setattr(store, "bytes_available", lambda device: None)
     check_room(10**9, 10**9, 200, 0.0, CPU)
 
@@ -84,10 +96,10 @@ def test_what_fits_is_let_through(monkeypatch: pytest.MonkeyPatch) -> None:
 @settings(max_examples=100)
 @given(st.integers(3, 2000), st.integers(2, 3000), st.integers(0, 1999))
 def test_the_tau_that_is_advised_fits(states_that_fit: int, epochs: int, odd_bytes: int) -> None:
-    available = states_that_fit * 2000 + odd_bytes
+    available = (states_that_fit + WORKING_STATES) * 2000 + odd_bytes
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store, "bytes_available", lambda device: available)
-        if epochs * 2000 <= available:
+        if (epochs + WORKING_STATES) * 2000 <= available:
             check_room(100, 10, epochs, 0.0, CPU)
             return
         with pytest.raises(MemoryError, match=rf"tau=0 may keep {epochs} states of 100 x 10 float16") as refusal:

@@ -98,6 +98,11 @@ def test_blend_goes_from_the_label_to_the_teacher() -> None:
     torch.testing.assert_close(blend(hard, soft, 0.3)[0], torch.tensor([0.8, 0.1, 0.1]))
 
 
+def test_a_teacher_of_nobody_is_refused() -> None:
+    with pytest.raises(ValueError, match="weights is empty"):
+        teacher(predictions(2, 3, 4), {})
+
+
 def test_without_triton_there_is_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)
     monkeypatch.delitem(sys.modules, "vista.fused_sum", raising=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from torch.utils.data import Dataset, IterableDataset
@@ -24,9 +25,10 @@ class Indexed(Dataset[Any]):
         return len(self.dataset)
 
     def __getitem__(self, index: Any) -> Any:
-        position = int(index)
-        if position < 0:
-            position += len(self)
+        position = operator.index(index)
+        if not -len(self) <= position < len(self):
+            raise IndexError(f"index is {position}, but the dataset has {len(self)} samples")
+        position %= len(self)
         return with_index(self.dataset[position], position)
 
     def __getattr__(self, name: str) -> Any:
