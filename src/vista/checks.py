@@ -158,7 +158,7 @@ def unit_interval(value: float, name: str) -> float:
 def not_negative(value: float, name: str) -> float:
     """``value``, a weight or a rate, if it is at least 0 and finite."""
     if not 0 <= value < math.inf:
-        raise ValueError(f"{name} is {value}, but it must not be negative, nor infinite")
+        raise ValueError(f"{name} is {value}, but it must be at least 0 and finite")
     return float(value)
 
 

@@ -24,7 +24,7 @@ def bad_values(hint: Any) -> list[Any]:
     """Values that no option of this type takes."""
     kinds = typing.get_args(hint) if typing.get_origin(hint) not in (None, typing.Literal) else (hint,)
     if float in kinds:
-        return [-1.0, float("nan")]
+        return [-1.0, float("nan"), float("inf")]
     if int in kinds:
         return [-1]
     return [] if bool in kinds else ["nonsense"]
@@ -48,6 +48,21 @@ def test_an_option_out_of_range_is_refused_by_name(method: str, option: str, val
 def test_so_is_its_text(method: str, option: str, value: Any) -> None:
     with pytest.raises(ValueError, match=rf"(^|:){option} is '?{re.escape(str(value))}'?, but .+"):
         choose(f"{method}:{option.replace('_', '-')}={value}")
+
+
+@pytest.mark.parametrize(
+    ("spec", "wanted"),
+    [
+        ("cs-kd:weight=abc", "cs-kd:weight is 'abc', but it must be a number"),
+        ("tf-kd:mode=sefl", "tf-kd:mode is 'sefl', but it must be one of reg, self"),
+        ("sd-dropout:detach=yes", "sd-dropout:detach is 'yes', but it must be true or false"),
+        ("kf:rounds=1e1", "kf:rounds is '1e1', but it must be a whole number"),
+        ("tf-kd:alpha=high", "tf-kd:alpha is 'high', but it must be a number or none"),
+    ],
+)
+def test_a_text_of_another_kind_hears_what_kind_would_do(spec: str, wanted: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(wanted)}$"):
+        choose(spec)
 
 
 @pytest.mark.parametrize("method", available())

@@ -122,7 +122,7 @@ def test_logits_are_rows(given: Any) -> None:
 
 @pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf")])
 def test_weights_and_temperatures_are_finite(bad: float) -> None:
-    with pytest.raises(ValueError, match=f"weight is {bad}, but it must not be negative, nor infinite"):
+    with pytest.raises(ValueError, match=f"weight is {bad}, but it must be at least 0 and finite"):
         not_negative(bad, "weight")
     with pytest.raises(ValueError, match=rf"temperature is {bad}, .* greater than 0 and finite \(4 is the source's\)"):
         positive(bad, "temperature", usual=4)

@@ -104,4 +104,11 @@ def _read(text: str, hint: Any, name: str) -> Any:
                 continue
         elif choice is str:
             return text
-    raise ValueError(f"{name} is {text!r}, but it must be {hint}")
+    raise ValueError(f"{name} is {text!r}, but it must be {' or '.join(map(_in_words, choices))}")
+
+
+def _in_words(kind: Any) -> str:
+    if typing.get_origin(kind) is typing.Literal:
+        return f"one of {', '.join(map(str, typing.get_args(kind)))}"
+    words = {float: "a number", int: "a whole number", bool: "true or false", str: "a word", type(None): "none"}
+    return words[kind]

@@ -21,6 +21,9 @@ def teacher_cross_entropy(logits: Tensor, teacher: Tensor) -> Tensor:
     return soft_cross_entropy(logits, wide(teacher).softmax(dim=-1))
 
 
+MOST_GENERATIONS = 20
+
+
 class Ban(Method):
     name = "ban"
     family = "past epochs"
@@ -37,8 +40,11 @@ class Ban(Method):
         """Weight of the teacher's prediction beside the label."""
 
         def __post_init__(self) -> None:
-            if self.generations < 1:
-                raise ValueError(f"generations is {self.generations}, but it must be at least 1 (0 would be plain ce)")
+            if not 1 <= self.generations <= MOST_GENERATIONS:
+                raise ValueError(
+                    f"generations is {self.generations}, but it must be at least 1 (0 would be plain ce) and at most "
+                    f"{MOST_GENERATIONS}: each is a whole training"
+                )
             not_negative(self.weight, "weight")
 
     def __init__(self, task: Task, network: nn.Module, config: Config) -> None:

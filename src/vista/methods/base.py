@@ -153,8 +153,9 @@ class Method(nn.Module):
         """Raise what a device found since the last look; called now and then, because looking makes the host wait."""
 
     def bytes_at_most(self) -> int:
-        """Most that the method's state can take on disk."""
-        return sum(buffer.nbytes for buffer in self.buffers()) * 2
+        """Most that the method's state can take on disk: two checkpoints, with the momentum of its parameters."""
+        parameters = sum(p.nbytes * (2 if p.requires_grad else 1) for p in self.parameters())
+        return 2 * (parameters + sum(buffer.nbytes for buffer in self.buffers()))
 
     def advice_for_less_room(self) -> str:
         """What to change where that is too much, as the end of a sentence."""

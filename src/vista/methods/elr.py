@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vista.checks import not_negative
 from vista.losses import wide
 from vista.methods.base import Batch, Method, Task
 
@@ -23,7 +24,7 @@ def clamped_probs(logits: Tensor) -> Tensor:
 
 def remembered(targets: Tensor, probs: Tensor, momentum: float) -> Tensor:
     r""":math:`t \leftarrow b\,t + (1 - b)\,p / \sum_k p_k`, all ``[B, K]``."""
-    return targets * momentum + probs / probs.sum(dim=1, keepdim=True) * (1.0 - momentum)
+    return (probs / probs.sum(dim=1, keepdim=True)).lerp(targets, momentum)
 
 
 def early_learning_term(probs: Tensor, targets: Tensor) -> Tensor:
@@ -51,8 +52,7 @@ class EarlyLearningRegularisation(Method):
         """Share of the running mean that each visit keeps."""
 
         def __post_init__(self) -> None:
-            if not self.weight >= 0:
-                raise ValueError(f"weight is {self.weight}, but it must be at least 0")
+            not_negative(self.weight, "weight")
             if not 0.0 <= self.momentum < 1.0:
                 raise ValueError(f"momentum is {self.momentum}, but it must be at least 0 and less than 1")
 

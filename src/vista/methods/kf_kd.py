@@ -22,7 +22,8 @@ def distillation_targets(hard: Tensor, fused: Tensor, alpha: Tensor) -> Tensor:
 
     ``alpha`` ``[1]`` is a tensor, because a captured step reads it. A sample without a label has the teacher alone.
     """
-    return hard * (1.0 - alpha) + fused * alpha
+    labelled = hard.sum(dim=1, keepdim=True) > 0
+    return torch.where(labelled, hard * (1.0 - alpha) + fused * alpha, fused)
 
 
 def split_epochs(first: float, epochs: int) -> int:

@@ -35,8 +35,8 @@ def curriculum(losses: Tensor, threshold: Tensor, width: float, everything: Tens
 
 
 def keep(draws: Tensor, share: Tensor) -> Tensor:
-    """Which ``floor(B * share)`` samples stay: those with the smallest ``draws`` ``[B]``; bool ``[B]``."""
-    return draws.argsort().argsort() < (len(draws) * share).floor()
+    """Which ``floor(B * share)`` samples stay, and one at least: those with the smallest ``draws``; bool ``[B]``."""
+    return draws.argsort().argsort() < (len(draws) * share).floor().clamp(min=1)
 
 
 class MentorNet(Method):

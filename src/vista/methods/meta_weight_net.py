@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from vista.checks import not_negative
+from vista.checks import not_negative, positive
 from vista.losses import one_hot, rows_with_target, wide
 from vista.methods.base import Batch, Method, Task
 
@@ -72,8 +72,7 @@ class MetaWeightNet(Method):
             if self.hidden < 1:
                 raise ValueError(f"hidden is {self.hidden}, but at least one unit is needed (100 is the source's)")
             for name in ("meta_lr", "virtual_lr"):
-                if not getattr(self, name) > 0:
-                    raise ValueError(f"{name} is {getattr(self, name)}, but a learning rate must be greater than 0")
+                positive(getattr(self, name), name)
             not_negative(self.meta_weight_decay, "meta_weight_decay")
 
     def __init__(self, task: Task, network: nn.Module, config: Config) -> None:

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vista.checks import not_negative
 from vista.losses import wide
 from vista.methods.base import Batch, Method, Task
 
@@ -28,14 +30,13 @@ def corrected(memory: Tensor) -> Tensor:
 
     A row of zeros, never seen, stays one.
     """
-    total = memory.sum(dim=1, keepdim=True)
-    return memory / torch.where(total > 0, total, 1.0)
+    return memory / memory.sum(dim=1, keepdim=True).clamp(min=torch.finfo(memory.dtype).tiny)
 
 
 def consistency(probs: Tensor, teacher: Tensor) -> Tensor:
     r""":math:`\frac{1}{BK} \sum_i \|p_i - \tilde z_i\|^2`, rows without teacher (all zeros) left out; ``[B, K]``."""
-    known = teacher.sum(dim=1) > 0
-    return ((probs - teacher).square().sum(dim=1) * known).mean() / probs.shape[1]
+    known = teacher.amax(dim=1, keepdim=True) > 0
+    return F.mse_loss(probs * known, teacher)
 
 
 class TemporalEnsembling(Method):
@@ -63,10 +64,8 @@ class TemporalEnsembling(Method):
         def __post_init__(self) -> None:
             if not 0.0 <= self.momentum < 1.0:
                 raise ValueError(f"momentum is {self.momentum}, but it must be at least 0 and less than 1")
-            if not self.weight >= 0:
-                raise ValueError(f"weight is {self.weight}, but it must be at least 0")
-            if not self.ramp >= 0:
-                raise ValueError(f"ramp is {self.ramp}, but it must be at least 0")
+            not_negative(self.weight, "weight")
+            not_negative(self.ramp, "ramp")
 
     def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
         super().__init__(task, network, config)
@@ -82,8 +81,7 @@ class TemporalEnsembling(Method):
         logits = network(batch.x)
         probs = wide(logits).softmax(dim=1)
         past = self.memory.index_select(0, batch.index)
-        momentum = self.config.momentum
-        self.memory.index_copy_(0, batch.index, (past * momentum + probs.detach() * (1.0 - momentum)).to(past.dtype))
+        self.memory.index_copy_(0, batch.index, probs.detach().to(past.dtype).lerp(past, self.config.momentum))
         hard = self.cross_entropy(logits, self.task.one_hot(batch.index))
         return hard + self.weight * consistency(probs, corrected(past))
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from vista.checks import positive, unit_interval
+from vista.checks import not_negative, positive, unit_interval
 from vista.losses import distillation_kl, rows_with_target
 from vista.methods.base import Batch, EarlierRun, Method, Task
 
@@ -28,8 +28,8 @@ def teacher_levels(classes: int, temperature: float) -> tuple[float, float]:
 
     The temperature softens the probabilities :math:`u` themselves, as the source does.
     """
-    label = math.exp(CONFIDENCE / temperature)
-    other = math.exp((1.0 - CONFIDENCE) / (classes - 1) / temperature)
+    label = 1.0  # both relative to the label's: at a low temperature the other one vanishes, and nothing overflows
+    other = math.exp(((1.0 - CONFIDENCE) / (classes - 1) - CONFIDENCE) / temperature)
     total = label + (classes - 1) * other
     return label / total, other / total
 
@@ -79,8 +79,7 @@ class TeacherFreeKD(Method):
             assert self.weight is not None
             unit_interval(self.alpha, "alpha")
             positive(self.temperature, "temperature")
-            if not self.weight >= 0:
-                raise ValueError(f"weight is {self.weight}, but it must be at least 0")
+            not_negative(self.weight, "weight")
 
     def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
         super().__init__(task, network, config)
@@ -112,7 +111,7 @@ class TeacherFreeKD(Method):
         if batch.partner is not None:
             return entropy(teacher).sum() / rows_with_target(teacher)
         label, other = teacher_levels(teacher.shape[1], self.config.temperature)
-        return -label * math.log(label) - (teacher.shape[1] - 1) * other * math.log(other)
+        return -label * math.log(label) - ((teacher.shape[1] - 1) * other * math.log(other) if other else 0.0)
 
     def _from_earlier(self, logits: Tensor, batch: Batch) -> Tensor:
         with torch.no_grad():

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vista.checks import positive
+from vista.checks import not_negative, positive
 from vista.losses import distillation_kl, wide
 from vista.methods.base import Batch, Method, Task
 
@@ -79,8 +79,7 @@ class TolerantSelfDistillation(Method):
         """How many right and how many wrong predictions each class remembers."""
 
         def __post_init__(self) -> None:
-            if not self.weight >= 0:
-                raise ValueError(f"weight is {self.weight}, but it must be at least 0")
+            not_negative(self.weight, "weight")
             positive(self.temperature, "temperature")
             if self.queue < 1:
                 raise ValueError(f"queue is {self.queue}, but at least 1 prediction must have room")

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vista.checks import not_negative
 from vista.losses import distillation_kl, wide
 from vista.methods.base import Batch, Method, Task
 from vista.models.staged import Staged
@@ -71,8 +72,7 @@ class ZipfLabelSmoothing(Method):
         """Weight lambda of the Zipf term; the source takes 0.1 on CIFAR-100 and 1 on Tiny-ImageNet."""
 
         def __post_init__(self) -> None:
-            if not self.weight >= 0:
-                raise ValueError(f"weight is {self.weight}, but it must be at least 0")
+            not_negative(self.weight, "weight")
 
     def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
         super().__init__(task, network, config)

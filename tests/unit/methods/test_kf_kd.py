@@ -61,6 +61,11 @@ def test_targets_are_blended():
     )
 
 
+def test_without_a_label_the_teacher_alone_is_the_target():
+    fused = torch.tensor([[0.2, 0.5, 0.3]])
+    assert torch.equal(distillation_targets(torch.zeros(1, 3), fused, torch.tensor([0.9])), fused)
+
+
 @pytest.mark.parametrize(("first", "epochs", "expected"), [(0.5, 200, 100), (0.5, 2, 1), (0.01, 10, 1), (0.99, 10, 9)])
 def test_each_part_has_at_least_one_epoch(first, epochs, expected):
     assert split_epochs(first, epochs) == expected

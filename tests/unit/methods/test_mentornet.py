@@ -55,6 +55,10 @@ def test_dropout_leaves_out_a_fixed_number():
     assert keep(draws, torch.tensor(1.0)).all()
 
 
+def test_of_a_batch_of_one_the_one_stays():
+    assert keep(torch.rand(1), torch.tensor(1 - 0.05)).tolist() == [True]
+
+
 def test_the_parts_of_the_training_begin_where_the_source_begins_them(make_task, Linear5):
     method = make(make_task(epochs=100), Linear5())
     phases = []

@@ -69,6 +69,12 @@ def test_the_virtual_teacher_is_nearly_uniform_at_the_sources_temperature():
     assert row[1].item() == pytest.approx(0.00999, abs=1e-5)
 
 
+def test_the_coldest_teacher_is_the_label(make_task, FakeBatch, Linear5):
+    assert torch.equal(virtual_teacher(torch.eye(5)[:2], 1e-4), torch.eye(5)[:2])
+    network = Linear5()
+    assert torch.isfinite(make(make_task(), network, temperature=1e-4).loss(network, FakeBatch(inputs(), [1, 5, 9])))
+
+
 @pytest.mark.parametrize("name", ["tf-kd", "tf-kd-self"])
 def test_alpha_0_is_cross_entropy_exactly(make_task, FakeBatch, Linear5, name):
     network = Linear5()
