@@ -14,6 +14,7 @@ from vista.data import source
 from vista.data.loader import Inputs
 from vista.training.network import load_model, on_device
 from vista.training.run_folder import RunFolder, Which
+from vista.training.samples import INPUTS_HASH
 from vista.training.training import EVALUATION_BATCH
 
 
@@ -24,6 +25,8 @@ def evaluate(folder: RunFolder, which: Which, root: str | Path | None = None, de
     given, split = folder.labels(), folder.split()
     if not np.array_equal(given.true, data.train_labels):
         raise ValueError(f"{config.data} is not what {folder.path} was trained on: its labels differ")
+    if folder.data().get(INPUTS_HASH, data.inputs_hash) != data.inputs_hash:  # a run made before has none
+        raise ValueError(f"{config.data} is not what {folder.path} was trained on: its inputs differ")
     parts = {
         "val": (data.train_inputs[split.val], given.given[split.val]),
         "test": (data.test_inputs, data.test_labels),

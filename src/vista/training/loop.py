@@ -26,11 +26,15 @@ from vista.training.engine import NotFinite
 from vista.training.network import load_model
 from vista.training.record import TEST, VAL_GIVEN, VAL_TRUE
 from vista.training.run_folder import RunFolder
+from vista.training.samples import refuse_changed, refuse_changed_files
 from vista.training.setup import prepare, write_description
 from vista.training.training import Training
 
 STEPS_AT_A_TIME = 50  # enqueued on a card before the host looks around
 STEPS_BETWEEN_AGREEMENTS = 10  # after which several processes ask the first one whether to save or stop
+# A run that another one needs first is a draw of its own: with the same seed, teacher and student would begin with the
+# same weights and see the same pictures in the same order. Far from the seeds that people count up: 0, 1, 2.
+SEEDS_TO_EARLIER_RUN = 1_000_003
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,7 @@ def train(config: TrainConfig, out: str | Path, stop: Stop | None = None, role: 
     with folder.locked() if exchange.rank() == 0 else nullcontext(), checkpoints.settled():
         _refuse_another_run(config, folder)
         if folder.is_finished():
+            refuse_changed_files(folder, config)
             checkpoints.clear()  # it may have been killed between its metrics and this
             yield Finished(folder.path, folder.metrics(), role)
             return
@@ -220,7 +225,14 @@ def _earlier_runs(
     chosen = config.chosen()
     for need in chosen.method.earlier_runs(chosen.config):
         out = folder.path / run_folder.EARLIER / need.role
-        needed = dataclasses.replace(config, method=need.method, options=need.options)
+        needed = dataclasses.replace(
+            config,
+            method=need.method,
+            options=need.options,
+            seed=config.seed + SEEDS_TO_EARLIER_RUN,
+            noise_seed=config.seed if config.noise_seed is None else config.noise_seed,  # the same labels
+            split_seed=config.seed if config.split_seed is None else config.split_seed,  # and the same split
+        )
         yield from train(needed, out, stop, need.role)
         networks[need.role] = load_model(out, "best").to(config.device)
     return networks
@@ -230,6 +242,8 @@ def _start_or_resume(training: Training, checkpoints: Checkpoints) -> None:
     with training.on_stream():
         sound = checkpoints.newest_sound_everywhere()
         if sound is not None:
+            samples = training.samples
+            refuse_changed(training.folder, training.config, samples.given, samples.description)
             training.load(sound)
             if exchange.rank() == 0:
                 training.record.write(training.folder.path)

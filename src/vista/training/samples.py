@@ -15,6 +15,9 @@ from vista.data.source import Source
 from vista.noise import NoisyLabels
 from vista.split import Split
 from vista.training.config import TrainConfig
+from vista.training.run_folder import RunFolder
+
+HASHES = INPUTS_HASH, LABELS_HASH, SPLIT_HASH = "inputs_hash", "labels_hash", "split_hash"  # in a run's data.json
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,7 @@ def load_samples(config: TrainConfig, device: torch.device) -> Samples:
         "classes": list(data.classes),
         "sample_shape": list(train.sample_shape),
         "samples": {"train": len(parts.train), "val": len(parts.val), "test": len(data.test_labels)},
-        "labels_hash": given.hash,
-        "split_hash": parts.hash,
+        **_hashes(data, given, parts),
         "noise_rate": given.rate,
         "mean": list(data.mean),
         "std": list(data.std),
@@ -68,3 +70,43 @@ def labels_and_split(config: TrainConfig, data: Source, root: str | None) -> tup
     given = noise.make(config.noise, data.train_labels, data.num_classes, noise_seed, groups=data.groups, root=root)
     held_out = int(config.validation) if config.validation >= 1 else config.validation
     return given, split.stratified(given.given, held_out, split_seed)
+
+
+# ---------------------------------------------------------------- a run and its data
+
+
+def refuse_changed(folder: RunFolder, config: TrainConfig, given: NoisyLabels, found: dict[str, Any]) -> None:
+    """A run goes on, or counts as done, only with what it began with; ``found`` holds the hashes of what is there now.
+
+    A run made before inputs had a hash is believed.
+    """
+    kept = folder.data()
+    changed = [name for name in HASHES if kept.get(name, found[name]) != found[name]]
+    if not changed:
+        return
+    by_data = changed[0] == INPUTS_HASH or not np.array_equal(folder.labels().true, given.true)
+    what = {INPUTS_HASH: "other inputs", LABELS_HASH: "other labels", SPLIT_HASH: "another split"}[changed[0]]
+    place = f"--data {config.data}" if by_data else f"--noise {config.noise}"
+    raise ValueError(
+        f"{folder.path} was trained on {what} than {place} gives now: "
+        f"put the old {'data' if by_data else 'labels'} back, or start anew with --fresh"
+    )
+
+
+def refuse_changed_files(folder: RunFolder, config: TrainConfig) -> None:
+    """The same for a finished run, whose data need not be read: only where they lie in one file that may be rewritten.
+
+    Where they are gone there is nothing to compare, and the run is as good as it was.
+    """
+    if noise.parse(config.noise).kind not in ("file", "human") and not config.data.startswith("npz:"):
+        return
+    try:
+        data = source.load(config.data, config.root)
+        given, parts = labels_and_split(config, data, config.root)
+    except FileNotFoundError:
+        return
+    refuse_changed(folder, config, given, _hashes(data, given, parts))
+
+
+def _hashes(data: Source, given: NoisyLabels, parts: Split) -> dict[str, str]:
+    return {INPUTS_HASH: data.inputs_hash, LABELS_HASH: given.hash, SPLIT_HASH: parts.hash}

@@ -1,8 +1,9 @@
 import re
 
+import numpy as np
 import pytest
 
-from vista.data import load, names
+from vista.data import load, names, source
 
 
 def test_an_unknown_name_is_answered_with_the_nearest():
@@ -28,3 +29,27 @@ def test_data_that_is_not_there_says_where_it_was_sought(name, folder, tmp_path,
     monkeypatch.setenv("VISTA_DATA", str(tmp_path))
     with pytest.raises(FileNotFoundError, match=re.escape(str(tmp_path / folder))):
         load(name)
+
+
+def test_the_hash_of_inputs_is_of_type_shape_and_every_byte(tmp_path, monkeypatch):
+    monkeypatch.setattr(source, "_ROWS_AT_A_TIME", 7)
+    inputs = np.arange(120 * 6, dtype=np.uint8).reshape(120, 2, 3, 1)
+    mapped = np.memmap(tmp_path / "pixels", dtype=np.uint8, mode="w+", shape=inputs.shape)
+    mapped[:] = inputs
+
+    def hashed(values):
+        labels = np.zeros(len(values), dtype=np.int64)
+        return source.Source("made", values, labels, values[:1], labels[:1], ("a", "b"), (), ()).inputs_hash
+
+    assert hashed(inputs) == hashed(mapped) == hashed(np.asfortranarray(inputs))
+    changed = inputs.copy()
+    changed[-1, -1, -1] += 1
+    others = [changed, inputs[:, ::-1], inputs.reshape(120, 3, 2, 1), inputs[:-1], inputs.astype(np.float32)]
+    assert len({hashed(inputs), *map(hashed, others)}) == 6
+
+
+def test_inputs_are_hashed_once(monkeypatch):
+    data = load("digits")
+    first = data.inputs_hash
+    monkeypatch.setattr(source.hashlib, "sha256", None)
+    assert data.inputs_hash == first

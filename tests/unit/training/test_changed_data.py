@@ -1,0 +1,133 @@
+"""A run goes on, counts as done and is evaluated only with the data it began with."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from trainings import config, stopped, train
+
+from vista.cli import main
+from vista.training.config import TrainConfig
+from vista.training.evaluation import evaluate
+from vista.training.loop import Finished, Started
+from vista.training.run_folder import RunFolder
+
+
+def write_labels(path: Path, labels: NDArray[Any]) -> None:
+    path.write_text("id,label\n" + "".join(f"{i},{label}\n" for i, label in enumerate(labels)))
+
+
+@pytest.fixture
+def labels(data: str) -> NDArray[Any]:
+    with np.load(data.removeprefix("npz:")) as file:
+        given: NDArray[Any] = file["y_train"]
+    return given
+
+
+@pytest.fixture
+def by_file(data: str, labels: NDArray[Any], tmp_path: Path) -> TrainConfig:
+    """A run whose labels come from a file."""
+    write_labels(tmp_path / "given.csv", labels)
+    return config(data, "ce", noise=f"file:{tmp_path / 'given.csv'}")
+
+
+@pytest.fixture
+def by_copy(data: str, tmp_path: Path) -> TrainConfig:
+    """A run on a data file of its own."""
+    copy = tmp_path / "copy.npz"
+    copy.write_bytes(Path(data.removeprefix("npz:")).read_bytes())
+    return config(f"npz:{copy}", "ce")
+
+
+def rewrite(configuration: TrainConfig, **changes: Any) -> None:
+    path = configuration.data.removeprefix("npz:")
+    with np.load(path) as file:
+        arrays = dict(file)
+    np.savez(path, **{**arrays, **{name: change(arrays[name]) for name, change in changes.items()}})
+
+
+def refusal(configuration: TrainConfig, out: Path) -> str:
+    with pytest.raises(ValueError, match="was trained on") as raised:
+        train(configuration, out)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("method", ["ce", "vista"])
+@pytest.mark.parametrize("finished", [False, True])
+def test_other_labels_in_the_file_are_refused(
+    by_file: TrainConfig, labels: NDArray[Any], tmp_path: Path, method: str, finished: bool
+) -> None:
+    wanted, out = dataclasses.replace(by_file, method=method), tmp_path / "run"
+    if finished:
+        train(wanted, out)
+    else:
+        stopped(wanted, out, 2, 1)
+    write_labels(tmp_path / "given.csv", (labels + 1) % 10)
+    assert refusal(wanted, out) == (
+        f"{out} was trained on other labels than --noise {wanted.noise} gives now: "
+        "put the old labels back, or start anew with --fresh"
+    )
+    write_labels(tmp_path / "given.csv", labels)
+    events = train(wanted, out)
+    assert isinstance(events[0], Finished if finished else Started)
+
+
+def test_on_the_command_line_too(
+    by_file: TrainConfig, labels: NDArray[Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    stopped(by_file, tmp_path / "run", 2, 1)
+    write_labels(tmp_path / "given.csv", (labels + 1) % 10)
+    assert main(["resume", str(tmp_path / "run"), "--quiet"]) != 0
+    said = " ".join(capfd.readouterr().err.split())
+    assert f"was trained on other labels than --noise {by_file.noise} gives now" in said
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_other_inputs_under_the_same_labels_are_refused(by_copy: TrainConfig, tmp_path: Path, finished: bool) -> None:
+    out = tmp_path / "run"
+    if finished:
+        train(by_copy, out)
+    else:
+        stopped(by_copy, out, 2, 1)
+    rewrite(by_copy, x_train=lambda x: x[:, :, ::-1])
+    assert refusal(by_copy, out) == (
+        f"{out} was trained on other inputs than --data {by_copy.data} gives now: "
+        "put the old data back, or start anew with --fresh"
+    )
+
+
+def test_other_labels_in_the_data_are_told_from_those_of_a_label_file(by_copy: TrainConfig, tmp_path: Path) -> None:
+    stopped(by_copy, tmp_path / "run", 2, 1)
+    rewrite(by_copy, y_train=lambda y: (y + 1) % 10)
+    assert f"was trained on other labels than --data {by_copy.data} gives now" in refusal(by_copy, tmp_path / "run")
+
+
+def test_evaluation_of_a_run_on_other_inputs_is_refused(by_copy: TrainConfig, tmp_path: Path) -> None:
+    train(by_copy, tmp_path / "run")
+    folder = RunFolder.open(tmp_path / "run")
+    evaluate(folder, "best", device="cpu")
+    rewrite(by_copy, x_train=lambda x: x[:, :, ::-1])
+    with pytest.raises(ValueError, match=rf"{re.escape(by_copy.data)} is not what .*run was .*: its inputs differ"):
+        evaluate(folder, "best", device="cpu")
+
+
+def test_a_run_made_before_inputs_had_a_hash_is_believed(by_copy: TrainConfig, tmp_path: Path) -> None:
+    out = stopped(by_copy, tmp_path / "run", 2, 1)
+    description = json.loads((out / "data.json").read_text())
+    assert re.fullmatch("[0-9a-f]{64}", description.pop("inputs_hash"))
+    (out / "data.json").write_text(json.dumps(description))
+    assert isinstance(train(by_copy, out)[0], Started)
+    evaluate(RunFolder.open(out), "best", device="cpu")
+
+
+def test_a_finished_run_whose_data_are_gone_is_as_good_as_it_was(by_copy: TrainConfig, tmp_path: Path) -> None:
+    train(by_copy, tmp_path / "run")
+    Path(by_copy.data.removeprefix("npz:")).unlink()
+    assert [type(event) for event in train(by_copy, tmp_path / "run")] == [Finished]

@@ -1,0 +1,49 @@
+"""Runs that another one needs first: drawn anew, on the same labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from trainings import config
+
+from vista.training import loop
+from vista.training.loop import Finished, Started
+from vista.training.run_folder import RunFolder
+from vista.training.training import Training
+
+
+@pytest.mark.parametrize(("method", "generations"), [("ban:generations=2", 3), ("tf-kd-self", 2)])
+def test_a_generation_is_fresh_but_for_its_labels(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, generations: int
+) -> None:
+    begun: list[tuple[Tensor, Tensor, Tensor]] = []
+    start = loop._start_or_resume
+
+    def noted(training: Training, checkpoints: loop.Checkpoints) -> None:
+        start(training, checkpoints)
+        weights = torch.cat([p.detach().flatten() for p in training.network.parameters()])
+        begun.append((weights, training.loader.order.clone(), training.loader.draws.clone()))
+
+    monkeypatch.setattr(loop, "_start_or_resume", noted)
+    events = list(loop.train(config(data, method, epochs=2, checkpoint_seconds=60.0), tmp_path / "run"))
+    assert len(begun) == generations
+    for one in range(generations):
+        for other in range(one):
+            for drawn, drawn_before in zip(begun[one], begun[other], strict=True):
+                assert not torch.equal(drawn, drawn_before)
+    folders = [RunFolder(event.folder) for event in events if isinstance(event, Finished)]
+    assert len({folder.labels().hash for folder in folders}) == len({folder.split().hash for folder in folders}) == 1
+    seeds = [event.config.seed for event in events if isinstance(event, Started)]
+    assert seeds == [loop.SEEDS_TO_EARLIER_RUN * back for back in reversed(range(generations))]
+
+
+def test_seeds_of_their_own_for_noise_and_split_stay(data: str, tmp_path: Path) -> None:
+    wanted = config(data, "ban", epochs=2, noise_seed=5, checkpoint_seconds=60.0)
+    list(loop.train(wanted, tmp_path / "run"))
+    teacher = RunFolder(tmp_path / "run" / "earlier" / "teacher")
+    assert (teacher.config().noise_seed, teacher.config().split_seed) == (5, 0)
+    assert teacher.labels().hash == RunFolder(tmp_path / "run").labels().hash
+    assert teacher.split().hash == RunFolder(tmp_path / "run").split().hash
