@@ -24,6 +24,7 @@ from vista.training.run_folder import RunFolder
 from vista.training.samples import Samples, load_samples
 from vista.training.training import Training
 
+BATCH_NORM_ALONE = "more than 1 value per channel"  # what torch says of a batch without a spread
 METHOD_STREAM = 7  # keeps the method's draws apart from those of the loader
 
 
@@ -33,20 +34,14 @@ def prepare(config: TrainConfig, folder: RunFolder, earlier: dict[str, nn.Module
     if device.type == "cuda" and not torch.cuda.is_available():
         raise RuntimeError(f"device is {config.device!r}, but there is no CUDA device: use --device cpu")
     samples = load_samples(config, device)
-    network = build_network(config, samples.description)
-    task = make_task(config, samples, device, earlier)
     chosen = config.chosen()
     if config.cutmix and not chosen.method.composes_with_cutmix:
         raise ValueError(f"method {chosen.name!r} does not compose with CutMix: use --cutmix 0")
     if config.cutmix and not samples.train.is_image:
         raise ValueError(f"cutmix is {config.cutmix}, but {config.data} has no pictures: use --cutmix 0")
-    with models.seeded(config.seed + 1):
-        method = chosen.method(task, network, chosen.config)
-    network, method = on_device(network, device), method.to(device)
-    if config.precision == "fp64":
-        method = method.double()
-    dropout.set_generator(network, task.generator)
-    dropout.set_generator(method, task.generator)
+    if leaves_one_alone(len(samples.train), config.batch_size, exchange.world_size()):
+        refuse_lone_sample(config, samples, device, earlier)
+    network, method = make_network_and_method(config, samples, device, earlier)
     optimizer = make_optimizer(
         [*network.parameters(), *(p for p in method.parameters() if p.requires_grad)],
         momentum=config.momentum,
@@ -54,7 +49,7 @@ def prepare(config: TrainConfig, folder: RunFolder, earlier: dict[str, nn.Module
         nesterov=config.nesterov,
         device=device,
     )
-    loader = make_loader(config, samples, task)
+    loader = make_loader(config, samples, method.task)
     engine = Engine(
         network,
         method,
@@ -71,6 +66,23 @@ def prepare(config: TrainConfig, folder: RunFolder, earlier: dict[str, nn.Module
     if engine.stream is not None:  # all of the above was enqueued where the run will not work: it must be there first
         engine.stream.wait_stream(torch.cuda.current_stream(device))
     return Training(config, folder, samples, network, method, optimizer, loader, engine, device, Record(sizes))
+
+
+def make_network_and_method(
+    config: TrainConfig, samples: Samples, device: torch.device, earlier: dict[str, nn.Module]
+) -> tuple[nn.Module, Method]:
+    """Both fresh, their weights a function of the seed."""
+    network = build_network(config, samples.description)
+    task = make_task(config, samples, device, earlier)
+    chosen = config.chosen()
+    with models.seeded(config.seed + 1):
+        method = chosen.method(task, network, chosen.config)
+    network, method = on_device(network, device), method.to(device)
+    if config.precision == "fp64":
+        method = method.double()
+    dropout.set_generator(network, task.generator)
+    dropout.set_generator(method, task.generator)
+    return network, method
 
 
 def make_task(config: TrainConfig, samples: Samples, device: torch.device, earlier: dict[str, nn.Module]) -> Task:
@@ -110,6 +122,42 @@ def make_loader(config: TrainConfig, samples: Samples, task: Task) -> Loader:
         rank=exchange.rank(),
         world_size=exchange.world_size(),
     )
+
+
+def leaves_one_alone(samples: int, batch_size: int, processes: int) -> bool:
+    """Whether a process ever trains on a batch of one sample: it takes every so-many-th of a full or short batch."""
+    sizes = {min(batch_size, samples), samples % batch_size}
+    return any(len(range(rank, size, processes)) == 1 for size in sizes for rank in range(processes))
+
+
+def refuse_lone_sample(
+    config: TrainConfig, samples: Samples, device: torch.device, earlier: dict[str, nn.Module]
+) -> None:
+    """Find out before the first step whether a batch of one sample would break the last one of the epoch.
+
+    It depends on network and method: BatchNorm has nothing to normalise over where its map is 1 x 1, unless the
+    method sends two views through at once. So both are made, tried and thrown away.
+    """
+    network, method = make_network_and_method(config, samples, device, earlier)
+    loader = make_loader(config, samples, method.task)
+    loader.begin_epoch(1)
+    method.begin_epoch(1)
+    first_step = torch.zeros(1, dtype=torch.long, device=device)
+    try:
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            method.loss(network.train(), loader.batch(first_step, loader.rank + 1))
+    except ValueError as error:
+        if BATCH_NORM_ALONE not in str(error):
+            raise
+        n, processes = len(samples.train), exchange.world_size()
+        shared = f" on {processes} processes" if processes > 1 else ""
+        sizes = sorted(range(2, n + 1), key=lambda size: abs(size - config.batch_size))
+        suited = next((size for size in sizes if not leaves_one_alone(n, size, processes)), None)
+        advice = f"use --batch-size {suited}" if suited else "no --batch-size would do"
+        raise ValueError(
+            f"batch_size is {config.batch_size}, which leaves a batch of one of the {n} training samples{shared}, "
+            f"but BatchNorm in network {config.network!r} needs more than one: {advice}"
+        ) from error
 
 
 def check_disk(path: Path, network: nn.Module, method: Method) -> None:

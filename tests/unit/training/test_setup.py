@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from trainings import config
+from trainings import config, ended_as, train
 
 from vista.training import setup
 from vista.training.run_folder import RunFolder
@@ -31,3 +31,48 @@ def test_a_runs_stream_waits_for_what_built_it(data: str, tmp_path: Path, monkey
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"the default stream of {device}")
     setup.prepare(config(data).resolved(), RunFolder(tmp_path / "run"), {})
     assert done == ["built", "the default stream of cpu"]
+
+
+@pytest.mark.parametrize(("batch_size", "advice"), [(126, 125), (63, 62), (42, 41), (1, 4)])
+def test_a_batch_of_one_that_batch_norm_cannot_bear_is_refused_before_the_first_step(
+    data: str, tmp_path: Path, batch_size: int, advice: int
+) -> None:
+    expected = (
+        rf"batch_size is {batch_size}, which leaves a batch of one of the 127 training samples, but BatchNorm in "
+        rf"network 'tiny-staged' needs more than one: use --batch-size {advice}$"
+    )
+    with pytest.raises(ValueError, match=expected):
+        train(config(data, "ce", batch_size=batch_size), tmp_path / "run")
+    assert not (tmp_path / "run").exists(), "nothing was begun"
+    train(config(data, "ce", batch_size=advice, epochs=2), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("network", "method"), [("small-cnn", "ce"), ("trainings:plain", "ce"), ("tiny-staged", "ddgsd")]
+)
+def test_a_batch_of_one_is_trained_on_where_it_can_be(data: str, tmp_path: Path, network: str, method: str) -> None:
+    """Without a 1 x 1 map, without BatchNorm, or with two views at once; and trying it out leaves no trace."""
+    wanted = config(data, method, network=network, batch_size=63, epochs=2)
+    train(wanted, tmp_path / "run")
+    torch.rand(3)
+    train(wanted, tmp_path / "again")
+    assert ended_as(tmp_path / "run") == ended_as(tmp_path / "again")
+
+
+@pytest.mark.parametrize(
+    ("samples", "batch_size", "processes", "alone"),
+    [(97, 32, 1, True), (96, 32, 1, False), (20, 32, 1, False), (1, 32, 1, True), (98, 32, 2, True), (99, 32, 2, True),
+     (100, 32, 2, False), (97, 32, 2, True), (96, 2, 2, True), (96, 4, 2, False)],
+)  # fmt: skip
+def test_who_is_left_alone(samples: int, batch_size: int, processes: int, alone: bool) -> None:
+    assert setup.leaves_one_alone(samples, batch_size, processes) is alone
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"data": "npz:nothere.npz"}, {"noise": "file:nothere.csv"}, {"method": "ban", "data": "npz:nothere.npz"}],
+)
+def test_a_run_that_is_refused_at_once_leaves_no_folder(data: str, tmp_path: Path, changes: dict[str, str]) -> None:
+    with pytest.raises(FileNotFoundError):
+        train(config(**{"data": data, **changes}), tmp_path / "runs" / "new" / "run")
+    assert list(tmp_path.iterdir()) == []
