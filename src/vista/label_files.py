@@ -20,6 +20,8 @@ def read_label_file(path: str | Path, true_labels: np.ndarray, num_classes: int)
     """
     path = Path(path)
     true = checked_labels(true_labels, num_classes)
+    if path.is_dir():
+        raise ValueError(f"label file {path} is a folder, but a .csv or .npz file is needed")
     if not path.is_file():
         raise FileNotFoundError(f"label file {path} does not exist")
     rows = _npz_rows(path, len(true)) if path.suffix == ".npz" else _csv_rows(path)
