@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from trainings import config, ended_as, train
+from trainings import Trainer, config, ended_as, train
 
 from vista.training import setup
 from vista.training.run_folder import RunFolder
@@ -76,3 +76,11 @@ def test_a_run_that_is_refused_at_once_leaves_no_folder(data: str, tmp_path: Pat
     with pytest.raises(FileNotFoundError):
         train(config(**{"data": data, **changes}), tmp_path / "runs" / "new" / "run")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_left_with_one_sample_is_named(trainer: Trainer, data: str, tmp_path: Path) -> None:
+    """The last batch holds three samples, of which the second process takes one."""
+    ended = trainer.try_to(config(data, "ce", batch_size=62), tmp_path / "run", processes=2)
+    assert ended.failed
+    assert "a batch of one of the 127 training samples on 2 processes" in ended.output
+    assert "use --batch-size 61" in ended.output
