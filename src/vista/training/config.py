@@ -5,6 +5,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
+import numbers
+import re
+import types
+import typing
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -18,6 +23,8 @@ LearningRate = Literal["cosine", "restarts", "constant"]
 Precision = Literal["auto", "bf16", "fp32", "fp64"]
 # Fields that say how fast or where a run goes, not what it computes: two runs that differ only here are the same.
 INCIDENTAL = ("root", "device", "compile", "capture", "checkpoint_seconds")
+MAX_SEED = 2**63 // 1000 - 1  # streams of a seed are numbered from 1000 times the seed on, in 64 bits
+KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", dict: "an object of options"}
 
 
 @dataclass(frozen=True)
@@ -82,6 +89,11 @@ class TrainConfig:
     """Seconds of training after which a checkpoint is due; 0 means after every step's look."""
 
     def __post_init__(self) -> None:
+        for name, hint in typing.get_type_hints(TrainConfig).items():
+            _check_kind(name, getattr(self, name), hint)
+        for name in ("seed", "noise_seed", "split_seed"):
+            if not 0 <= (getattr(self, name) or 0) <= MAX_SEED:
+                raise ValueError(f"{name} is {getattr(self, name)}, but it must lie between 0 and {MAX_SEED}")
         positive = ("epochs", "batch_size", "lr", "restart_epochs", "validation")
         for name in positive:
             if not getattr(self, name) > 0:
@@ -101,11 +113,15 @@ class TrainConfig:
             ]
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, but it must be one of {', '.join(known)}")
+        check_device(self.device)
         noise.parse(self.noise)
 
     def chosen(self) -> Chosen:
         """The method this run trains by."""
-        return choose(self.method, self.options)
+        try:
+            return choose(self.method, self.options)
+        except TypeError as error:  # an option of another kind, out of a file that somebody wrote
+            raise ValueError(f"options are {self.options}, but method {self.method!r} takes others: {error}") from error
 
     def resolved(self) -> TrainConfig:
         """The same run with its method's options written out, and nothing left to 'auto' but the data's own choices."""
@@ -151,6 +167,27 @@ class TrainConfig:
             if item.name not in (*INCIDENTAL, "method", "options") and getattr(self, item.name) != item.default:
                 values[item.name] = getattr(self, item.name)
         return values
+
+
+def check_device(device: str) -> None:
+    """Refuse what is no device that a run knows."""
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
+        raise ValueError(f"device is {device!r}, but it must be cpu, cuda, cuda:0 (or another number) or auto")
+
+
+def _check_kind(name: str, value: Any, hint: Any) -> None:
+    """Refuse a value that is not of its field's kind, and a number that is not finite."""
+    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if value is None and type(None) in kinds:
+        return
+    kind: Any = typing.get_origin(kinds[0]) or kinds[0]
+    if kind is Literal:  # these are compared with what is known
+        return
+    accepted = {int: numbers.Integral, float: numbers.Real}.get(kind, kind)
+    if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
+        raise ValueError(f"{name} is {value!r}, but it must be {KINDS[kind]}")
+    if kind is float and not math.isfinite(value):
+        raise ValueError(f"{name} is {value}, but it must be finite, such as {getattr(TrainConfig, name)}")
 
 
 PRESETS: dict[str, dict[str, Any]] = {

@@ -5,11 +5,11 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -43,14 +43,22 @@ class RunFolder:
         return folder
 
     def config(self) -> TrainConfig:
-        return TrainConfig.from_json(durable.read_json(self.path / CONFIG))
+        values = _read_object(self.path / CONFIG)
+        try:
+            return TrainConfig.from_json(values)
+        except ValueError as error:
+            raise ValueError(f"{self.path / CONFIG} cannot be used: {error}") from error
 
     def environment(self) -> dict[str, Any]:
-        return dict(durable.read_json(self.path / ENVIRONMENT))
+        return _read_object(self.path / ENVIRONMENT)
 
     def data(self) -> dict[str, Any]:
         """Class names, shapes and hashes of what the run was trained on."""
-        return dict(durable.read_json(self.path / DATA))
+        values = _read_object(self.path / DATA)
+        for name in ("classes", "sample_shape", *({"mean", "std"} & values.keys())):
+            if not isinstance(values.get(name), list):
+                raise _damaged(self.path / DATA, f"it has no list {name!r}")
+        return values
 
     def labels(self) -> NoisyLabels:
         return NoisyLabels.load(self.path / LABELS)
@@ -65,7 +73,18 @@ class RunFolder:
         """Final metrics; only a finished run has them."""
         if not self.is_finished():
             raise FileNotFoundError(f"{self.path} has not finished: `vista resume {self.path}` goes on with it")
-        return dict(durable.read_json(self.path / METRICS))
+        values = _read_object(self.path / METRICS)
+        self.check_metrics(values, ("best.test.top1", "last.test.top1"))
+        return values
+
+    def check_metrics(self, values: dict[str, Any], places: Iterable[str]) -> None:
+        """Refuse metrics that lack a number."""
+        for place in places:
+            found: Any = values
+            for name in place.split("."):
+                found = found.get(name) if isinstance(found, dict) else None
+            if not isinstance(found, int | float):
+                raise _damaged(self.path / METRICS, f"{place} is {found!r}, where a finished run has a number")
 
     def teacher(self) -> Tensor:
         """What the method believes of the training samples at the end, float16 ``[N, K]``."""
@@ -93,19 +112,71 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One process at a time may train in a folder."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with open(self.path / LOCK, "a+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                file.seek(0)
-                owner = file.read().strip() or "another one"
-                raise RuntimeError(f"{self.path} is in use by process {owner}; choose another --out or wait") from error
+        """One process at a time may train in a folder. Of a run that is refused before it writes nothing stays."""
+        made = self._missing()
+        with self._lock_file() as file:
             file.truncate(0)
             file.write(str(os.getpid()))
             file.flush()
-            yield
+            try:
+                yield
+            finally:
+                self._leave(made)
+
+    def _missing(self) -> list[Path]:
+        """The folders that must be made for this one, the innermost first."""
+        missing = []
+        for place in (self.path, *self.path.parents):
+            if place.is_dir():
+                break
+            if place.exists():
+                raise NotADirectoryError(f"{place} is a file, but a run needs a folder: choose another --out")
+            missing.append(place)
+        return missing
+
+    def _lock_file(self) -> IO[str]:
+        """The file of the lock, locked."""
+        while True:
+            self.path.mkdir(parents=True, exist_ok=True)
+            file = open(self.path / LOCK, "a+")  # noqa: SIM115  (whoever asks for the lock closes it)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(file.fileno()), os.stat(self.path / LOCK)):
+                    return file
+                file.close()
+            except FileNotFoundError:  # its last owner deleted it before we had locked it
+                file.close()
+            except BlockingIOError as error:
+                with file:
+                    file.seek(0)
+                    owner = file.read().strip() or "another one"
+                raise RuntimeError(f"{self.path} is in use by process {owner}; choose another --out or wait") from error
+
+    def _leave(self, made: list[Path]) -> None:
+        """Take away the lock, and the folders that were made for it, if nothing else came into them."""
+        if not self.path.is_dir() or [path.name for path in self.path.iterdir()] != [LOCK]:
+            return
+        (self.path / LOCK).unlink()
+        for folder in made:
+            try:
+                folder.rmdir()
+            except OSError:  # somebody else's things lie in it
+                return
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """What a JSON file of a run holds."""
+    try:
+        values = durable.read_json(path)
+    except UnicodeDecodeError as error:
+        raise _damaged(path, "it is no UTF-8 text") from error
+    if not isinstance(values, dict):
+        raise _damaged(path, f"it holds {type(values).__name__}, where a run has an object of named values")
+    return values
+
+
+def _damaged(path: Path, what: str) -> ValueError:
+    return ValueError(f"{path} is damaged: {what}; put the file back, or make the run again with --fresh")
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:

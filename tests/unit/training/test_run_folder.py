@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import IO
 
 import numpy as np
 import pytest
@@ -116,3 +119,29 @@ def test_runs_are_found_without_those_that_others_needed(tmp_path: Path) -> None
     assert [run.path.relative_to(tmp_path).as_posix() for run in find_runs(tmp_path)] == ["a", "b/c"]
     find_runs(tmp_path)[0].delete()
     assert [run.path.name for run in find_runs(tmp_path)] == ["c"]
+
+
+def test_a_lock_leaves_what_was_there_and_takes_what_it_made(tmp_path: Path) -> None:
+    with RunFolder(tmp_path / "a" / "run").locked():
+        assert (tmp_path / "a" / "run" / run_folder.LOCK).exists()
+    assert not (tmp_path / "a").exists()
+    (tmp_path / "mine").write_text("")
+    with RunFolder(tmp_path).locked():
+        (tmp_path / run_folder.CONFIG).write_text("{}")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [run_folder.CONFIG, run_folder.LOCK, "mine"]
+
+
+def test_a_lock_that_its_owner_deleted_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file may go between opening and locking it; who holds the lock of a file without a name holds nothing."""
+    lock, calls = tmp_path / run_folder.LOCK, []
+
+    def flock(file: IO[str], operation: int) -> None:
+        calls.append(file)
+        if len(calls) == 1:
+            lock.unlink()
+        fcntl.flock(file, operation)
+
+    monkeypatch.setattr(run_folder, "fcntl", SimpleNamespace(**{**vars(fcntl), "flock": flock}))
+    with RunFolder(tmp_path).locked():
+        assert len(calls) == 2
+        assert lock.read_text() == str(os.getpid())
