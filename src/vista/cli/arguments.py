@@ -84,21 +84,24 @@ def train_config(flags: TrainingFlags, **changes: Any) -> TrainConfig:
 
 
 def method_flags(chosen: Chosen) -> Any:
-    """The method's options as a dataclass of flags that holds its defaults.
-
-    An option that shares its name with one of the training gets the method's name before it: ``--elr-momentum``.
-    """
+    """The method's options as a dataclass of flags that holds its defaults."""
     config = chosen.method.Config
     hints = typing.get_type_hints(config, include_extras=True)
-    taken = {f.name for kind in (TrainConfig, Output) for f in dataclasses.fields(kind)} | {"preset", "out"}
     renamed = [
-        (f.name, Annotated[hints[f.name], tyro.conf.arg(name=f"{chosen.method.name}-{f.name.replace('_', '-')}")], f)
+        (f.name, Annotated[hints[f.name], tyro.conf.arg(name=method_flag(chosen, f.name))], f)
         for f in dataclasses.fields(config)
-        if f.name in taken
+        if method_flag(chosen, f.name) != f.name.replace("_", "-")
     ]
     unchecked = {"__post_init__": lambda self: None}  # the choice itself checks, with a message of our own
     kind = dataclasses.make_dataclass("MethodFlags", renamed, bases=(config,), frozen=True, namespace=unchecked)
     return kind(**chosen.options)
+
+
+def method_flag(chosen: Chosen, option: str) -> str:
+    """``tau``; an option that shares its name with one of the training gets the method's first: ``elr-momentum``."""
+    taken = {f.name for kind in (TrainConfig, Output) for f in dataclasses.fields(kind)} | {"preset", "out"}
+    flag = option.replace("_", "-")
+    return f"{chosen.method.name}-{flag}" if option in taken else flag
 
 
 def safe_name(text: str) -> str:

@@ -71,7 +71,7 @@ def _list(flags: Data) -> int:
             table.add_row(name, "", kinds.get(name.partition(":")[0], "yours"))
     out = terminal.console()
     out.print(table)
-    out.print(f"root: {root}" if root else "no root: give --root, or set VISTA_DATA", soft_wrap=True, markup=False)
+    out.print(f"root: {root}" if root else "no root: give --root, or set VISTA_DATA", soft_wrap=True)
     out.print("cifar100n are human labels for cifar100: --data cifar100 --noise human")
     return 0
 
@@ -81,14 +81,15 @@ def _get(flags: Get) -> int:
     if not root:
         raise ValueError(f"root is not given: vista data get {flags.name} --root DIR, or set VISTA_DATA")
     place = _with_bar(flags, root) if sys.stderr.isatty() else _with_lines(flags, root)
-    print(f"{flags.name} is in {place}")
+    terminal.say(f"{flags.name} is in {place}")
     return 0
 
 
 def _with_bar(flags: Get, root: str) -> Path:
-    columns = (TextColumn(flags.name), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    name = TextColumn("{task.description}", markup=False)
+    columns = (name, BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=terminal.console(sys.stderr), transient=True) as progress:
-        task = progress.add_task(flags.name, total=None)
+        task = progress.add_task(terminal.visible(flags.name), total=None)
 
         def show(done: int, total: int | None) -> None:
             progress.update(task, completed=done, total=total)
@@ -103,6 +104,6 @@ def _with_lines(flags: Get, root: str) -> Path:
         nonlocal last
         if done == total or time.monotonic() - last >= terminal.SECONDS_BETWEEN_LINES:
             last = time.monotonic()
-            print(f"{flags.name}: {readable(done)} of {readable(total) if total else '?'}", file=sys.stderr, flush=True)
+            terminal.say(f"{flags.name}: {readable(done)} of {readable(total) if total else '?'}", sys.stderr)
 
     return get(flags.name, root, show, flags.mirror)

@@ -10,8 +10,9 @@ import tyro
 
 from vista.cli import terminal
 from vista.cli.arguments import parse
-from vista.cli.execute import report_table
+from vista.cli.execute import SHOWN, report_table
 from vista.methods import Method
+from vista.training.config import check_device
 from vista.training.evaluation import evaluate
 from vista.training.run_folder import RunFolder, Which
 
@@ -34,8 +35,10 @@ class Evaluate:
 
 def run(argv: list[str]) -> int:
     flags = parse(Evaluate, argv, "evaluate", "Compute a run's metrics on its validation and test samples again.")
+    check_device(flags.device)
     folder = RunFolder.open(flags.run)
     config, finished = folder.config(), folder.metrics()
+    folder.check_metrics(finished, SHOWN)
     chosen: tuple[Which, ...] = ("best", "last") if flags.which == "both" else (flags.which,)
     found: dict[str, Any] = {
         which: {"epoch": finished[which]["epoch"], **evaluate(folder, which, flags.root, flags.device)}

@@ -20,9 +20,15 @@ from vista.training.config import TrainConfig
 from vista.training.drive import Job, drive, on_card
 from vista.training.loop import Event, Finished, Interrupted
 from vista.training.processes import at_once_on_cpu, drive_in_processes
+from vista.training.record import COVERAGE
 from vista.training.run_folder import RunFolder
 
 REPORTED = {"top1": "accuracy %", "top5": "top-5 %", "nll": "NLL", "ece": "ECE %", "aurc": "AURC %"}
+SHOWN = [
+    "deviation_gap.val_given",
+    *(f"{which}.epoch" for which in ("best", "last")),
+    *(f"{which}.{part}.{name}" for which in ("best", "last") for part in ("val", "test") for name in REPORTED),
+]
 
 
 def execute(
@@ -81,12 +87,23 @@ def _delete_old(jobs: list[Job]) -> None:
     exchange.first_ranks_word(0)
 
 
-def delete_run(folder: RunFolder) -> None:
-    """Delete a run that nobody trains in; a folder with another program's ``config.json`` is refused."""
+def refuse_what_is_no_run(folder: RunFolder) -> None:
+    """Refuse to delete a link, and a folder with another program's ``config.json``; a damaged run may go."""
+    if folder.path.is_symlink():
+        run = folder.path.resolve()
+        raise ValueError(f"{folder.path} is a link: name the run itself, {run}, and remove the link with rm")
     try:
         folder.config()
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"{folder.path} is no run, and is left as it is: {error}") from error
+    except ValueError as error:
+        if not (folder.path / COVERAGE).exists():
+            raise ValueError(
+                f"{folder.path} is no run, and is left as it is: {error}; remove it by hand if nothing in it is needed"
+            ) from error
+
+
+def delete_run(folder: RunFolder) -> None:
+    """Delete a run that nobody trains in."""
+    refuse_what_is_no_run(folder)
     with folder.locked():
         folder.delete()
 
@@ -95,6 +112,7 @@ def print_result(folder: RunFolder, config: TrainConfig, metrics: dict[str, Any]
     """What a run came to."""
     if not distributed.is_first_process():
         return
+    folder.check_metrics(metrics, SHOWN)
     taken = seconds(folder)
     if as_json:
         print(json.dumps({"run": str(folder.path), "config": config.to_json(), "metrics": metrics, "seconds": taken}))
@@ -102,9 +120,9 @@ def print_result(folder: RunFolder, config: TrainConfig, metrics: dict[str, Any]
     out = terminal.console()
     out.print(report_table(f"{config.method} on {config.data}, noise {config.noise}, seed {config.seed}", metrics))
     gap = f"mean deviation gap {100 * metrics['deviation_gap']['val_given']:.2f} % of the validation samples"
-    anchors = f", at most {metrics['anchors_max']} anchors" if metrics["anchors_max"] is not None else ""
+    anchors = f", at most {metrics['anchors_max']} anchors" if metrics.get("anchors_max") is not None else ""
     out.print(f"{gap}{anchors}, {terminal.duration(taken)} of training", soft_wrap=True)
-    out.print(f"saved in {folder.path}", soft_wrap=True, markup=False)
+    out.print(f"saved in {folder.path}", soft_wrap=True)
 
 
 def report_table(title: str, metrics: dict[str, Any]) -> Table:

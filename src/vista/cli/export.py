@@ -15,6 +15,7 @@ from safetensors.torch import save
 from torch import nn
 
 from vista import durable
+from vista.cli import terminal
 from vista.cli.arguments import parse
 from vista.integrations import comes_with
 from vista.training.network import load_model
@@ -41,7 +42,8 @@ def run(argv: list[str]) -> int:
     folder = RunFolder.open(flags.run)
     network = load_model(folder.path, flags.which)
     durable.write(Path(flags.to), write(network, description(folder, flags.which)))
-    print(f"{flags.which} network of {folder.path}, epoch {folder.metrics()[flags.which]['epoch']}, is in {flags.to}")
+    epoch = folder.metrics()[flags.which]["epoch"]
+    terminal.say(f"{flags.which} network of {folder.path}, epoch {epoch}, is in {flags.to}")
     return 0
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
+from vista.cli import terminal
 from vista.training import distributed
 from vista.training.loop import Interrupted
 from vista.training.run_folder import CONFIG
@@ -68,7 +69,7 @@ def show(error: BaseException, where: str = "") -> None:
         where = f"process {os.environ['RANK']}: {where}"
     if os.environ.get("VISTA_DEBUG") == "1":
         traceback.print_exception(error)
-    print(f"vista: error: {where}{sentence(error)}", file=sys.stderr)
+    terminal.say(f"vista: error: {where}{sentence(error)}", sys.stderr)
 
 
 def stopped(error: Interrupted, of_several: bool = False) -> int:
@@ -77,7 +78,7 @@ def stopped(error: Interrupted, of_several: bool = False) -> int:
         can_resume = not of_several and (error.folder / CONFIG).exists()
         advice = f"Go on with: vista resume {error.folder}" if can_resume else "The same command goes on."
         name = "Ctrl-C" if error.signal == signal.SIGINT else signal.Signals(error.signal).name
-        print(f"vista: stopped by {name}; what was done is saved. {advice}", file=sys.stderr)
+        terminal.say(f"vista: stopped by {name}; what was done is saved. {advice}", sys.stderr)
     return 128 + error.signal
 
 
@@ -93,6 +94,6 @@ def _show_warning(
     out = file or sys.stderr
     if Path(filename).is_relative_to(PACKAGE):
         if distributed.is_first_process():
-            print(f"vista: note: {message}", file=out)
+            terminal.say(f"vista: note: {message}", out)
     else:
         print(warnings.formatwarning(message, category, filename, lineno, line), end="", file=out)

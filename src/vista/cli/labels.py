@@ -9,7 +9,6 @@ from typing import Annotated
 
 import tyro
 from rich.table import Table
-from rich.text import Text
 
 from vista.analysis import suspect_files, suspects
 from vista.analysis.suspects import Suspects
@@ -90,7 +89,7 @@ def _print(found: Suspects, count: int, written: list[Path]) -> None:
         cells = [str(row["id"]), row["given_name"], row["suggested_name"], f"{row['score']:.3f}"]
         if found.true is not None:
             cells.append(found.classes[row["true"]])
-        table.add_row(*(Text(cell) for cell in cells))
+        table.add_row(*cells)
     if count:
         out.print(table)
     else:
@@ -105,4 +104,4 @@ def _print(found: Suspects, count: int, written: list[Path]) -> None:
             f"average precision {quality['average_precision']:.4f}, precision {precision}"
         )
     for path in written:
-        out.print(Text(f"wrote {path}"), soft_wrap=True)
+        out.print(f"wrote {path}", soft_wrap=True)

@@ -13,8 +13,10 @@ import tyro
 from numpy.typing import NDArray
 
 from vista import durable
+from vista.cli import terminal
 from vista.cli.arguments import parse
 from vista.data import source
+from vista.training.config import check_device
 from vista.training.evaluation import logits
 from vista.training.run_folder import RunFolder, Which
 
@@ -40,6 +42,7 @@ class Predict:
 
 def run(argv: list[str]) -> int:
     flags = parse(Predict, argv, "predict", "Predict the classes of samples that a run may never have seen.")
+    check_device(flags.device)
     folder = RunFolder.open(flags.run)
     classes = folder.data()["classes"]
     scores = logits(folder, flags.which, samples(flags.data, flags.root), flags.device).astype(np.float64)
@@ -52,7 +55,7 @@ def run(argv: list[str]) -> int:
         best = int(row.argmax())
         table.writerow([place, cell(classes[best]), f"{row[best]:.6f}"])
     durable.write(Path(flags.out), text.getvalue().encode())
-    print(f"{len(probabilities):,} predictions are in {flags.out}")
+    terminal.say(f"{len(probabilities):,} predictions are in {flags.out}")
     return 0
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import tyro
 
 from vista.analysis.runs import Run, grouped, read_runs
+from vista.cli import terminal
 from vista.cli.arguments import parse
 from vista.report import drawing
 from vista.report.page import write_page
@@ -55,7 +56,7 @@ def run(argv: list[str]) -> int:
     runs = read_runs(flags.runs)
     if page is not None:
         write_page(runs, page)
-        print(f"wrote {page}")
+        terminal.say(f"wrote {page}")
     _write_figures(flags, runs)
     return 0
 
@@ -63,9 +64,9 @@ def run(argv: list[str]) -> int:
 def _watch(flags: Report, page: Path) -> int:
     def wrote(runs: Sequence[Run], over: bool) -> None:
         epochs = sum(len(run) for run in runs)
-        print(f"wrote {page}: {len(runs)} runs, {epochs} epochs{', all finished' if over else ''}", flush=True)
+        terminal.say(f"wrote {page}: {len(runs)} runs, {epochs} epochs{', all finished' if over else ''}")
 
-    print(f"open {page}; it follows the runs until they have finished (Ctrl-C stops)", file=sys.stderr)
+    terminal.say(f"open {page}; it follows the runs until they have finished (Ctrl-C stops)", sys.stderr)
     try:
         watch(flags.runs, page, wrote, seconds=flags.every)
     except KeyboardInterrupt:
@@ -82,4 +83,4 @@ def _write_figures(flags: Report, runs: Sequence[Run]) -> None:
         raise ValueError(f"{empty.path} has not ended its first epoch, so there is nothing to draw yet")
     names: Sequence[str] = flags.only or list(drawing.DRAWINGS)
     for path in drawing.save_all(grouped(runs), Path(flags.figures), names, flags.formats):
-        print(f"wrote {path}")
+        terminal.say(f"wrote {path}")

@@ -60,12 +60,12 @@ def run(argv: list[str]) -> int:
     if flags.add is not None:
         for folder in ledger.finished_below(flags.add):
             kept = ledger.add(folder, flags.results, with_bits=runs.is_drawn(folder.config()))
-            out.print(f"{folder.path} -> {kept}", soft_wrap=True, markup=False)
+            out.print(f"{folder.path} -> {kept}", soft_wrap=True)
         return 0
     if flags.restore:
         for path in flags.restore:
             folder = restore.restore(ledger.read_record(path), flags.out, flags.root)
-            out.print(f"{path} -> {folder.path}", soft_wrap=True, markup=False)
+            out.print(f"{path} -> {folder.path}", soft_wrap=True)
         return 0
     if flags.table:
         durable.write(Path("RESULTS.md"), page.write(flags.results).encode())
@@ -73,7 +73,7 @@ def run(argv: list[str]) -> int:
         return 0
     if not flags.names:
         for name in names():
-            out.print(f"  {name:<14}{study(name).title}", markup=False)
+            out.print(f"  {name:<14}{study(name).title}")
         return 0
     wanted = runs.wanted([study(name) for name in flags.names], ledger.read(flags.results), flags.seeds, flags.only)
     if flags.dry_run:

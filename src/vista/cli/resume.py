@@ -8,6 +8,7 @@ from typing import Annotated
 
 import tyro
 
+from vista.cli import terminal
 from vista.cli.arguments import Output, parse
 from vista.cli.execute import execute, print_result
 from vista.training import distributed
@@ -39,7 +40,7 @@ def run(argv: list[str]) -> int:
     job = Job(dataclasses.replace(config, **changes), folder.path)
     if folder.is_finished():
         if not (flags.json or flags.quiet) and distributed.is_first_process():
-            print(f"{folder.path} has finished: there is nothing left to do")
+            terminal.say(f"{folder.path} has finished: there is nothing left to do")
         print_result(folder, config, folder.metrics(), flags.json)
         return 0
     execute([job], Output(quiet=flags.quiet, json=flags.json))

@@ -10,11 +10,10 @@ from typing import Annotated, Any
 
 import tyro
 from rich.table import Table
-from rich.text import Text
 
 from vista.cli import terminal
 from vista.cli.arguments import parse
-from vista.cli.execute import delete_run
+from vista.cli.execute import delete_run, refuse_what_is_no_run
 from vista.store import readable
 from vista.training.record import COVERAGE
 from vista.training.run_folder import RunFolder, find_runs
@@ -57,7 +56,7 @@ def _list(flags: Runs) -> int:
         print(json.dumps({"folder": str(folder), "runs": rows}))
         return 0
     if not rows:
-        print(f"no runs in {folder}; `vista train` makes one")
+        terminal.say(f"no runs in {folder}; `vista train` makes one")
         return 0
     out = terminal.console()
     for parent in dict.fromkeys(Path(row["run"]).parent for row in rows):
@@ -79,7 +78,7 @@ def _table(parent: Path, rows: list[dict[str, Any]]) -> Table:
         accuracies = ["" if row[key] is None else f"{row[key]:.2f}" for key in ("best", "last")]
         what = [str("" if row[key] is None else row[key]) for key in ("method", "data", "noise", "seed", "status")]
         cells = [Path(row["run"]).name, *what, *accuracies, readable(row["bytes"])]
-        table.add_row(*map(Text, cells))
+        table.add_row(*cells)
     return table
 
 
@@ -89,7 +88,7 @@ def describe(folder: RunFolder) -> dict[str, Any] | None:
     row |= dict.fromkeys(("method", "data", "noise", "seed", "best", "last"))
     try:
         config = folder.config()
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, OSError) as error:
         return {**row, "status": f"damaged: {error}"} if (folder.path / COVERAGE).exists() else None
     row |= {name: getattr(config, name) for name in ("method", "data", "noise", "seed")}
     try:
@@ -98,7 +97,7 @@ def describe(folder: RunFolder) -> dict[str, Any] | None:
             best, last = (100 * metrics[which]["test"]["top1"] for which in ("best", "last"))
             return {**row, "status": "finished", "best": best, "last": last}
         return {**row, "status": f"epoch {len(folder.record())} of {config.epochs}"}
-    except (ValueError, KeyError, FileNotFoundError) as error:
+    except Exception as error:  # whatever is wrong with one run, the others are listed
         return {**row, "status": f"damaged: {error}"}
 
 
@@ -109,19 +108,21 @@ def _delete(flags: Delete) -> int:
     if not flags.runs:
         raise ValueError("no run is named; `vista runs` lists them")
     found = [RunFolder.open(path) for path in flags.runs]  # all must be runs before any of them goes
+    for folder in found:
+        refuse_what_is_no_run(folder)
     kept = 0
     for folder in found:
         if not flags.yes and not _agreed(f"delete {folder.path} ({readable(folder.size())})? [y/N] "):
-            print(f"{folder.path} is kept")
+            terminal.say(f"{folder.path} is kept")
             kept += 1
             continue
         delete_run(folder)
-        print(f"{folder.path} is deleted")
+        terminal.say(f"{folder.path} is deleted")
     return 1 if kept else 0
 
 
 def _agreed(question: str) -> bool:
-    print(question, end="", flush=True)
+    terminal.say(question, end="")
     answer = sys.stdin.readline()
     if not answer.endswith("\n"):
         print()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,11 +28,35 @@ WIDTH_WITHOUT_TERMINAL = 120
 HEADER = f"{'epoch':>5}  {'lr':>8}  {'train loss':>10}  {'val acc':>7}  {'test acc':>8}  {'beta':>5}  {'anchors':>7}"
 
 
+TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # these let text run the other way
+
+
+def visible(text: str) -> str:
+    """Text from outside (a path, the name of a class) as it may reach a terminal: what would command it is escaped."""
+    return "".join(c if c == "\n" or not _commands(c) else c.encode("unicode_escape").decode() for c in text)
+
+
+def _commands(c: str) -> bool:
+    return c in TURNING or unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp")
+
+
+def say(text: str, file: TextIO | None = None, end: str = "\n") -> None:
+    """Print a line of text."""
+    print(visible(text), file=file or sys.stdout, end=end, flush=True)
+
+
+class PlainConsole(Console):
+    """Takes text as it is: square brackets are no markup, colons no emoji, and control characters are shown."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(visible(text), **options)
+
+
 def console(file: TextIO | None = None) -> Console:
     """Where tables go: as wide as the terminal, and of a fixed width where there is none."""
     out = file or sys.stdout
     fixed = None if out.isatty() or os.environ.get("COLUMNS") else WIDTH_WITHOUT_TERMINAL
-    return Console(file=out, width=fixed, highlight=False, soft_wrap=False)
+    return PlainConsole(file=out, width=fixed, markup=False, emoji=False, highlight=False, soft_wrap=False)
 
 
 def epoch_row(line: dict[str, Any]) -> str:
@@ -136,7 +161,7 @@ class Rows(Display):
         self.last_progress = time.monotonic()
 
     def say(self, text: str, style: str = "") -> None:
-        print(text, file=self.out, flush=True)
+        say(text, self.out)
 
     def started(self, job: Job, way: Way, event: Started) -> None:
         fresh = "starts" if event.epoch == 1 else f"goes on at epoch {event.epoch}"
@@ -159,11 +184,7 @@ class Rows(Display):
             return
         self.last_progress = time.monotonic()
         left = duration((way.total - way.done) / max(way.speed, 1e-9))
-        print(
-            f"{way.name}: epoch {way.epoch} of {way.epochs}, {way.speed:,.0f} images/s, {left} left",
-            file=sys.stderr,
-            flush=True,
-        )
+        say(f"{way.name}: epoch {way.epoch} of {way.epochs}, {way.speed:,.0f} images/s, {left} left", sys.stderr)
 
 
 class Speed(ProgressColumn):
@@ -180,7 +201,7 @@ class Live(Rows):
     def __init__(self, jobs: list[Job], out: TextIO) -> None:
         super().__init__(jobs, out)
         self.progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             TextColumn("{task.fields[place]}"),
             Speed(),
@@ -204,12 +225,12 @@ class Live(Rows):
         self.progress.stop()
 
     def say(self, text: str, style: str = "") -> None:
-        self.progress.console.print(Text(text, style=style), soft_wrap=True)
+        self.progress.console.print(Text(visible(text), style=style), soft_wrap=True)
 
     def started(self, job: Job, way: Way, event: Started) -> None:
         super().started(job, way, event)
         place = f"epoch {way.epoch}/{way.epochs}"
-        line = self.progress.add_task(way.name, total=way.total, completed=way.done, place=place, images=True)
+        line = self.progress.add_task(visible(way.name), total=way.total, completed=way.done, place=place, images=True)
         self.lines[job.out] = line
         self.show_whole()
 

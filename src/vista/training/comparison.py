@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import math
 import statistics
 from collections.abc import Callable, Sequence
@@ -15,6 +16,8 @@ from vista.training import run_folder
 from vista.training.config import TrainConfig
 from vista.training.drive import Job
 from vista.training.run_folder import RunFolder
+
+ALL = "all"
 
 
 @dataclass(frozen=True)
@@ -35,12 +38,26 @@ def plan(
     if not methods:
         raise ValueError("methods is empty, but at least one is needed, as in ce,vista")
     entries: dict[str, Entry] = {}
-    for method in available() if list(methods) == ["all"] else methods:
+    for method in _expanded(methods):
         chosen = choose(method)
         config = dataclasses.replace(base, method=chosen.name, options=chosen.options)
         jobs = [Job(dataclasses.replace(config, seed=k), out / f"{name(chosen)}-seed{k}") for k in range(seeds)]
         entries.setdefault(name(chosen), Entry(method, chosen, jobs))
     return list(entries.values())
+
+
+def _expanded(methods: Sequence[str]) -> list[str]:
+    """The methods with ``all`` written out; a word that is nearest to it is told so."""
+    found: list[str] = []
+    for method in methods:
+        name, given, _ = method.partition(":")
+        nearest = difflib.get_close_matches(name, [*available(), ALL], n=1, cutoff=0.0)[0]
+        if name == ALL and given:
+            raise ValueError(f"methods has {method!r}, but {ALL} takes no options")
+        if nearest == ALL and name != ALL:
+            raise ValueError(f"method {name!r} is unknown; nearest is {ALL!r} (`vista methods` lists all)")
+        found += available() if name == ALL else [method]
+    return found
 
 
 def summary(entry: Entry) -> dict[str, Any]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from vista.cli.arguments import method_name, place_name
 from vista.cli.train import read
 from vista.methods import choose
-from vista.training.config import PRESETS
+from vista.training.config import MAX_SEED, PRESETS
 
 from .conftest import Vista
 
@@ -68,6 +69,16 @@ def test_an_option_of_the_method_named_like_one_of_the_training_does_not_touch_i
     [
         (["--epochs", "1"], "epochs is 1"),
         (["--tau", "3"], "tau is 3.0"),
+        (["--lr", "inf"], "lr is inf, but it must be finite, such as 0.1"),
+        (["--weight-decay", "nan"], "weight_decay is nan, but it must be finite"),
+        (["--momentum", "inf"], "momentum is inf, but it must be finite"),
+        (["--rotation", "inf"], "rotation is inf, but it must be finite"),
+        (["--validation", "inf"], "validation is inf, but it must be finite"),
+        (["--seed", "-1"], "seed is -1, but it must lie between 0 and 9223372036854774"),
+        (["--seed", "9223372036854775808"], "seed is 9223372036854775808, but it must lie between 0 and"),
+        (["--noise-seed", "-2"], "noise_seed is -2, but it must lie between 0 and"),
+        (["--split-seed", "-2"], "split_seed is -2, but it must lie between 0 and"),
+        (["--device", "gpu"], "device is 'gpu', but it must be cpu, cuda, cuda:0 (or another number) or auto"),
         (["--noise", "symetric:0.4"], "'symmetric:0.4'"),
         (["--method", "visat"], "nearest is 'vista'"),
         (["--method", "vista:tua=1"], "no option 'tua=1'"),
@@ -75,11 +86,12 @@ def test_an_option_of_the_method_named_like_one_of_the_training_does_not_touch_i
     ],
 )
 def test_bad_values_are_refused_in_one_line(vista: Vista, words: list[str], message: str) -> None:
-    said = vista("train", *words, "--device", "cpu")
+    said = vista("train", "--device", "cpu", *words)
     assert said.code == 2
     assert said.err.startswith("vista: error: ")
     assert said.err.count("\n") == 1
     assert message in said.err
+    assert not Path("runs").exists()
 
 
 def test_an_unknown_network_names_the_nearest(vista: Vista, small: tuple[str, ...]) -> None:
@@ -101,3 +113,7 @@ def test_names_of_folders_are_safe_and_tell_what_differs() -> None:
     assert method_name(choose("vista-light")) == "vista-light"
     assert method_name(choose("vista:tau=0.02:k=3")) == "vista-tau0.02-k3.0"
     assert method_name(choose("vista:tau=0")) == "vista"
+
+
+def test_the_largest_seed_trains(vista: Vista, small: tuple[str, ...]) -> None:
+    assert vista("train", *small, "--seed", str(MAX_SEED), "--out", "run", "--quiet").code == 0

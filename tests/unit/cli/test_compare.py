@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import signal
 import statistics
 from pathlib import Path
 
 import pytest
 
-from vista.training.comparison import mean_and_error
+from vista.cli.arguments import method_name
+from vista.methods import available
+from vista.training.comparison import mean_and_error, plan
+from vista.training.config import TrainConfig
 
 from .conftest import Vista
 from .test_train import CONTROL, Small, stop_after
@@ -88,6 +92,8 @@ def test_one_reason_for_all_failures_is_told_once(vista: Vista) -> None:
     ("words", "message"),
     [
         (("--methods", "ce,visat"), "nearest is 'vista'"),
+        (("--methods", "al"), "method 'al' is unknown; nearest is 'all'"),
+        (("--methods", "all:tau=1"), "all takes no options"),
         (("--methods", ","), "methods is empty"),
         (("--seeds", "0"), "seeds is 0"),
         (("--at-once", "0"), "at_once is 0"),
@@ -122,3 +128,17 @@ def test_standard_error_is_of_the_sample() -> None:
     assert mean_and_error([1.0, 3.0]) == {"mean": 2.0, "se": 1.0}
     assert mean_and_error([1.0]) == {"mean": 1.0, "se": None}
     assert mean_and_error([]) == {"mean": None, "se": None}
+
+
+def test_all_in_a_list_adds_every_other_method_once() -> None:
+    names = list(available())
+    entries = plan(TrainConfig(), ["vista:tau=0.02", "ce", "all"], 1, Path("c"), method_name)
+    assert [entry.method for entry in entries] == ["vista:tau=0.02", "ce", *(name for name in names if name != "ce")]
+
+
+def test_a_data_set_with_square_brackets_is_compared(vista: Vista, small: Small, data: str) -> None:
+    Path("a[").mkdir()
+    shutil.copy(data.removeprefix("npz:"), "a[/b].npz")
+    said = vista("compare", *small, "--data", "npz:a[/b].npz", "--methods", "ce", "--seeds", "1", "--quiet")
+    assert said.code == 0
+    assert "npz:a[/b].npz, noise" in said.out

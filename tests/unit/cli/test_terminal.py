@@ -6,6 +6,8 @@ import io
 import re
 from pathlib import Path
 
+from rich.table import Table
+
 from vista.cli import terminal
 from vista.training.config import TrainConfig
 from vista.training.drive import Job
@@ -97,3 +99,33 @@ def test_the_role_of_a_run_that_another_one_needs_is_shown() -> None:
 def test_durations() -> None:
     assert terminal.duration(63.2) == "1:03"
     assert terminal.duration(3600 * 2 + 65) == "2:01:05"
+
+
+def test_names_are_no_markup_and_cannot_command_the_terminal() -> None:
+    out = FakeTerminal()
+    table = Table(title="a[/b]\x1b[2J:smile:", width=40)
+    table.add_column("x[red]")
+    table.add_row("[bold]\x9b2J")
+    console = terminal.console(out)
+    console.print(table)
+    console.print("say [/] \x07")
+    text = out.getvalue()
+    for shown in ("a[/b]\\x1b[2J:smile:", "x[red]", "[bold]\\x9b2J", "say [/] \\x07"):
+        assert shown in text
+    assert "\x1b[2J" not in text
+
+
+def test_a_run_with_an_odd_name_is_followed_live() -> None:
+    out = FakeTerminal()
+    job = Job(TrainConfig(epochs=3), Path("runs/a[red]\x1b[2J"))
+    display = terminal.Live([job], out)
+    with display:
+        display(job, Started(job.config, job.out, 1, 100, None))
+        display.progress.refresh()
+    assert out.getvalue().count("a[red]\\x1b[2J") >= 3
+    assert "\x1b[2J" not in out.getvalue()
+
+
+def test_what_is_no_text_is_shown_escaped() -> None:
+    assert terminal.visible("über\n[a]") == "über\n[a]"
+    assert terminal.visible("\x1b\t\u202e\udcff") == "\\x1b\\t\\u202e\\udcff"

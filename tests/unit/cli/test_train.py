@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -190,3 +191,31 @@ def test_two_processes_train_one_run_and_the_first_alone_speaks(small: Small) ->
     assert "saved in run" in first
     assert second == ""
     assert json.loads(Path("run/environment.json").read_text())["processes"] == 2
+
+
+@pytest.mark.parametrize("name", ["a[/b].npz", "x[red].npz"])
+def test_square_brackets_in_a_name_are_shown(vista: Vista, small: Small, data: str, name: str) -> None:
+    Path(name).parent.mkdir(exist_ok=True)
+    shutil.copy(data.removeprefix("npz:"), name)
+    said = vista("train", *small, "--data", f"npz:{name}", "--out", "run", "--quiet")
+    assert said.code == 0
+    assert f"vista on npz:{name}, noise" in said.out
+
+
+@pytest.mark.parametrize("method", ["ce", "ban"])
+def test_a_refused_run_leaves_nothing_behind(vista: Vista, method: str) -> None:
+    said = vista("train", "--data", "npz:nowhere.npz", "--method", method, "--out", "deep/run")
+    assert said.code == 2
+    assert not Path("deep").exists()
+    Path("mine").mkdir()
+    vista("train", "--data", "npz:nowhere.npz", "--method", method, "--out", "mine")
+    assert list(Path("mine").iterdir()) == []
+
+
+@pytest.mark.parametrize(("command", "place"), [("train", "file"), ("train", "file/run"), ("compare", "file")])
+def test_a_file_in_the_place_of_the_run_is_named(vista: Vista, small: Small, command: str, place: str) -> None:
+    Path("file").write_text("mine")
+    said = vista(command, *small, "--out", place)
+    assert said.code == 2
+    assert said.err == "vista: error: file is a file, but a run needs a folder: choose another --out\n"
+    assert Path("file").read_text() == "mine"

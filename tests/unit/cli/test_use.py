@@ -8,6 +8,7 @@ import hashlib
 import http.server
 import io
 import json
+import shutil
 import sys
 import tarfile
 import threading
@@ -16,9 +17,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from vista.cli.arguments import method_flag
+from vista.cli.methods import explanations
 from vista.cli.predict import cell
 from vista.data import download
-from vista.methods import available
+from vista.methods import available, choose
 from vista.training import run_folder
 
 from .conftest import Vista
@@ -165,6 +168,103 @@ def test_delete_refuses_a_run_in_progress(vista: Vista, trained: Path) -> None:
     assert trained.exists()
 
 
+def test_delete_of_a_link_names_the_run(vista: Vista, trained: Path) -> None:
+    Path("link").symlink_to(trained)
+    said = vista("runs", "delete", "--yes", "link")
+    assert said.code == 2
+    assert said.err == (
+        f"vista: error: link is a link: name the run itself, {trained.resolve()}, and remove the link with rm\n"
+    )
+    assert trained.exists()
+
+
+def test_runs_in_a_folder_with_an_odd_name_are_listed(vista: Vista, trained: Path) -> None:
+    place = Path("p[/q]\x1b[2J")
+    place.mkdir(parents=True)
+    trained.rename(place / "run[red]")
+    said = vista("runs", str(place))
+    assert said.code == 0
+    assert "in p[/q]\\x1b[2J" in said.out
+    assert "run[red]" in said.out
+    assert "\x1b" not in said.out + vista("runs", "delete", str(place / "\x1b"), "--yes").err
+
+
+# ---------------------------------------------------------------- damaged runs
+
+DAMAGE = [
+    ("config.json", b"[]", "it holds list, where a run has an object"),
+    ("config.json", b"\xff\xfe", "it is no UTF-8 text"),
+    ("config.json", b'{"format": 1, "epochs": "two"}', "epochs is 'two', but it must be a whole number"),
+    ("config.json", b'{"format": 1, "lr": true}', "lr is True, but it must be a number"),
+    ("config.json", b'{"format": 1, "noise": 3}', "noise is 3, but it must be a text"),
+    ("metrics.json", b"{}", "best.test.top1 is None, where a finished run has a number"),
+    ("metrics.json", b"null", "it holds NoneType"),
+    ("metrics.json", b'{"best": null, "last": null}', "best.test.top1 is None"),
+    ("data.json", b"{}", "it has no list 'classes'"),
+    ("data.json", b"[]", "it holds list"),
+]
+
+
+@pytest.mark.parametrize(("file", "content", "message"), DAMAGE)
+def test_a_damaged_file_is_named_by_every_command(
+    vista: Vista, trained: Path, small: tuple[str, ...], file: str, content: bytes, message: str
+) -> None:
+    (trained / file).write_bytes(content)
+    commands: dict[str, tuple[str, ...]] = {
+        "evaluate": ("evaluate", "trained", "--device", "cpu"),
+        "predict": ("predict", "trained", "--device", "cpu", *small[:2]),
+        "resume": ("resume", "trained"),
+        "train": ("train", *small, "--out", "trained"),
+    }
+    readers = {"config.json": list(commands), "metrics.json": ["evaluate", "resume", "train"]}
+    for name in readers.get(file, ["evaluate", "predict"]):
+        said = vista(*commands[name])
+        assert said.code == 2, name
+        assert said.err.startswith(f"vista: error: trained/{file} "), name
+        assert message in said.err, name
+        assert said.err.count("\n") == 1, name
+
+
+@pytest.mark.parametrize(("file", "content", "message"), [case for case in DAMAGE if case[0] != "data.json"])
+def test_a_damaged_run_is_listed_as_such_and_can_be_deleted(
+    vista: Vista, trained: Path, file: str, content: bytes, message: str
+) -> None:
+    shutil.copytree(trained, "whole")
+    (trained / file).write_bytes(content)
+    status = {row["run"]: row["status"] for row in json.loads(vista("runs", ".", "--json").out)["runs"]}
+    assert status["whole"] == "finished"
+    assert status["trained"].startswith("damaged: ")
+    assert message in status["trained"]
+    assert vista("runs", "delete", "trained", "--yes").code == 0
+    assert not trained.exists()
+
+
+def test_metrics_that_lack_a_number_are_refused(vista: Vista, trained: Path, small: tuple[str, ...]) -> None:
+    metrics = json.loads((trained / "metrics.json").read_text())
+    del metrics["last"]["val"]["nll"]
+    (trained / "metrics.json").write_text(json.dumps(metrics))
+    for words in (("evaluate", "trained"), ("resume", "trained"), ("train", *small, "--out", "trained", "--quiet")):
+        said = vista(*words)
+        assert said.code == 2
+        assert "trained/metrics.json is damaged: last.val.nll is None" in said.err
+
+
+def test_options_of_another_kind_are_refused(vista: Vista, trained: Path) -> None:
+    config = json.loads((trained / "config.json").read_text())
+    (trained / "config.json").write_text(json.dumps({**config, "options": {"tau": "two"}}))
+    said = vista("evaluate", "trained", "--device", "cpu")
+    assert said.code == 2
+    assert "tau" in said.err
+
+
+@pytest.mark.parametrize("command", ["evaluate", "predict"])
+def test_an_unknown_device_is_refused(vista: Vista, trained: Path, data: str, command: str) -> None:
+    more = ("--data", data) if command == "predict" else ()
+    said = vista(command, "trained", "--device", "gpu", *more)
+    assert said.code == 2
+    assert "device is 'gpu', but it must be cpu, cuda, cuda:0" in said.err
+
+
 # ---------------------------------------------------------------- methods and data
 
 
@@ -176,6 +276,25 @@ def test_methods_lists_all_with_their_variants(vista: Vista) -> None:
     for name in names:
         assert name in table
     assert "tsd †" in table
+
+
+@pytest.mark.parametrize("name", available())
+def test_every_method_is_explained_with_its_options(vista: Vista, name: str) -> None:
+    chosen = choose(name)
+    words = " ".join(vista("methods", name).out.split())
+    for text in (chosen.method.summary, chosen.method.source.split()[0], *chosen.method.variants):
+        assert text in words
+    told = explanations(chosen.method.Config)
+    for option, value in chosen.options.items():
+        assert f"--{method_flag(chosen, option)} {value} {told[option].split()[0]}" in words
+    row = json.loads(vista("methods", name, "--json").out)["methods"][0]
+    assert row["options"] == json.loads(json.dumps(chosen.options))
+
+
+def test_an_unknown_method_names_the_nearest(vista: Vista) -> None:
+    said = vista("methods", "byott")
+    assert said.code == 2
+    assert "nearest is 'byot'" in said.err
 
 
 def test_data_tells_what_is_there(vista: Vista) -> None:
