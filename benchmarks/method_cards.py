@@ -27,15 +27,18 @@ OURS = re.compile(r"On the digits, .*?\n\n(?:\|[^\n]*\n)+\n*", re.DOTALL)
 
 
 def take(printed: Path) -> None:
-    """The record, from what the comparison printed on this machine."""
-    told = json.loads(printed.read_text())
-    rows = [{name: row[name] for name in KEPT} for row in told["rows"]]
-    record = {
-        "what": "methods on the digits",
-        "environment": environment(torch.device("cpu")),
-        "config": told["config"],
-    }
-    RECORD.write_text(json.dumps({**record, "rows": rows}, indent=1, sort_keys=True) + "\n")
+    """The record, from what the comparison printed on this machine; methods it leaves out keep their rows.
+
+    Each row names its commit, because not all need be of one.
+    """
+    told, here = json.loads(printed.read_text()), environment(torch.device("cpu"))
+    new = {row["method"]: {name: row[name] for name in KEPT} | {"commit": here["commit"]} for row in told["rows"]}
+    old = json.loads(RECORD.read_text()) if RECORD.exists() else {"rows": [], "config": told["config"]}
+    if told["config"] | {"methods": None} != old["config"] | {"methods": None}:
+        raise SystemExit(f"{printed} was made under another configuration than {RECORD}: delete that first")
+    rows = [new.pop(row["method"], row) for row in old["rows"]]
+    record = {"what": "methods on the digits", "environment": here, "config": old["config"]}
+    RECORD.write_text(json.dumps({**record, "rows": [*rows, *new.values()]}, indent=1, sort_keys=True) + "\n")
 
 
 def with_digits(card: str, method: str, record: dict[str, Any]) -> str:

@@ -83,7 +83,7 @@ def test_a_bad_npz_is_named(tmp_path, arrays, message):
 def test_a_missing_or_broken_file_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="does not exist"):
         noise.make(f"file:{tmp_path / 'l.csv'}", LABELS, 10, 0)
-    with pytest.raises(ValueError, match="is a folder, but a .csv or .npz file is needed"):
+    with pytest.raises(ValueError, match=r"is a folder, but a \.csv or \.npz file is needed"):
         noise.make(f"file:{tmp_path}", LABELS, 10, 0)
     write(tmp_path / "l.npz", "no zip")
     with pytest.raises(ValueError, match="no readable"):

@@ -69,7 +69,10 @@ def labels_and_split(config: TrainConfig, data: Source, root: str | None) -> tup
     split_seed = config.seed if config.split_seed is None else config.split_seed
     given = noise.make(config.noise, data.train_labels, data.num_classes, noise_seed, groups=data.groups, root=root)
     held_out = int(config.validation) if config.validation >= 1 else config.validation
-    return given, split.stratified(given.given, held_out, split_seed)
+    try:
+        return given, split.stratified(given.given, held_out, split_seed)
+    except ValueError as error:
+        raise ValueError(f"validation is {config.validation:g}, but that cannot be held out: {error}") from error
 
 
 # ---------------------------------------------------------------- a run and its data

@@ -84,3 +84,8 @@ def test_a_process_left_with_one_sample_is_named(trainer: Trainer, data: str, tm
     assert ended.failed
     assert "a batch of one of the 127 training samples on 2 processes" in ended.output
     assert "use --batch-size 61" in ended.output
+
+
+def test_a_validation_set_that_leaves_nothing_is_named_as_the_option(data: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^validation is 1e\+06, but that cannot be held out: .* nothing is left to"):
+        train(config(data, validation=1_000_000), tmp_path / "run")
