@@ -36,7 +36,7 @@ def take(printed: Path) -> None:
     old = json.loads(RECORD.read_text()) if RECORD.exists() else {"rows": [], "config": told["config"]}
     if told["config"] | {"methods": None} != old["config"] | {"methods": None}:
         raise SystemExit(f"{printed} was made under another configuration than {RECORD}: delete that first")
-    rows = [new.pop(row["method"], row) for row in old["rows"]]
+    rows = [new.pop(row["method"], {"commit": old["environment"]["commit"]} | row) for row in old["rows"]]
     record = {"what": "methods on the digits", "environment": here, "config": old["config"]}
     RECORD.write_text(json.dumps({**record, "rows": [*rows, *new.values()]}, indent=1, sort_keys=True) + "\n")
 
