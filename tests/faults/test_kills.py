@@ -60,7 +60,7 @@ def test_at_random_instants(trainer: Trainer, data: str, tmp_path: Path, method:
 
 
 def test_again_and_again(trainer: Trainer, data: str, tmp_path: Path) -> None:
-    """A run that never lives for more than 48 writes, of which its beginning takes 40, comes to its end all the same."""
+    """A run that never lives for more than 48 writes, 40 of them its beginning, comes to its end all the same."""
     wanted = config(data)
     trainer(wanted, tmp_path / "whole")
     starts = 1
