@@ -13,6 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Integers = Tensor | NDArray[Any] | Sequence[int]
+IN_WORDS: dict[type, str] = {
+    int: "a whole number", float: "a number", bool: "true or false", str: "a text", dict: "an object of options",
+    type(None): "none",
+}  # fmt: skip
 
 
 def is_integral(dtype: torch.dtype) -> bool:
@@ -163,8 +167,8 @@ def not_negative(value: float, name: str) -> float:
 
 
 def positive(value: float, name: str, usual: float | None = None) -> float:
-    """``value`` if it is greater than 0 and finite; ``usual`` is what the source takes."""
+    """``value`` if it is greater than 0 and finite; ``usual`` is what would do."""
     if not 0 < value < math.inf:
-        advice = "" if usual is None else f" ({usual:g} is the source's)"
+        advice = "" if usual is None else f" ({usual:g} is usual)"
         raise ValueError(f"{name} is {value}, but it must be greater than 0 and finite{advice}")
     return float(value)

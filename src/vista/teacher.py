@@ -80,6 +80,12 @@ def _fused_sum(device: torch.device) -> Callable[[Sequence[Tensor], Sequence[flo
     return fused_sum if out.item() == 3.0 else None
 
 
+def blend_labelled(hard: Tensor, soft: Tensor, share: Tensor) -> Tensor:
+    r""":math:`(1 - a)\,\text{hard} + a\,\text{soft}`, ``[B, K]``; a row of ``hard`` without label is ``soft`` alone."""
+    labelled = hard.sum(dim=1, keepdim=True) > 0
+    return torch.where(labelled, hard + (soft - hard) * share, soft)
+
+
 def blend(hard: Tensor, soft: Tensor, beta: float) -> Tensor:
     r"""Target :math:`\tilde y = (1 - \beta)\,\text{hard} + \beta\,\text{soft}`; at 0 it is ``hard`` exactly."""
     return hard * (1.0 - beta) + soft * beta

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import inspect
 import json
 import re
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from vista.cli.methods import explanations
 from vista.methods import Method, available
 
 PROJECT = Path(__file__).parents[2]
@@ -80,20 +79,8 @@ def test_its_options_have_defaults_and_a_line_each(method: str) -> None:
         assert field.default is not dataclasses.MISSING, f"{field.name} has no default"
     if config is Method.Config:
         return
-    explained = [name for cls in reversed(config.__mro__[:-1]) for name in fields_with_a_line(cls)]
-    assert explained == [field.name for field in dataclasses.fields(config)]
-
-
-def fields_with_a_line(cls: type) -> list[str]:
-    """Names of the fields that this class itself declares with a string below."""
-    body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
-    assert isinstance(body, ast.ClassDef)
-    return [
-        line.target.id
-        for line, below in zip(body.body, body.body[1:])
-        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
-        and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and str(below.value.value).strip()
-    ]  # fmt: skip
+    assert list(explanations(config)) == [field.name for field in dataclasses.fields(config)]
+    assert all(explanations(config).values())
 
 
 @pytest.mark.parametrize("method", METHODS)

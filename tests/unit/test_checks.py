@@ -124,7 +124,7 @@ def test_logits_are_rows(given: Any) -> None:
 def test_weights_and_temperatures_are_finite(bad: float) -> None:
     with pytest.raises(ValueError, match=f"weight is {bad}, but it must be at least 0 and finite"):
         not_negative(bad, "weight")
-    with pytest.raises(ValueError, match=rf"temperature is {bad}, .* greater than 0 and finite \(4 is the source's\)"):
+    with pytest.raises(ValueError, match=rf"temperature is {bad}, .* greater than 0 and finite \(4 is usual\)"):
         positive(bad, "temperature", usual=4)
     assert not_negative(0, "weight") == 0.0
 

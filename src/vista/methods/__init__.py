@@ -11,6 +11,7 @@ import typing
 from dataclasses import dataclass
 from typing import Any
 
+from vista.checks import IN_WORDS
 from vista.methods.base import Batch, EarlierRun, EpochEnd, Method, Task
 
 __all__ = ["Batch", "Chosen", "EarlierRun", "EpochEnd", "Method", "Task", "available", "choose", "register"]
@@ -110,5 +111,4 @@ def _read(text: str, hint: Any, name: str) -> Any:
 def _in_words(kind: Any) -> str:
     if typing.get_origin(kind) is typing.Literal:
         return f"one of {', '.join(map(str, typing.get_args(kind)))}"
-    words = {float: "a number", int: "a whole number", bool: "true or false", str: "a word", type(None): "none"}
-    return words[kind]
+    return IN_WORDS[kind]

@@ -73,7 +73,7 @@ class Ddgsd(Method):
         def __post_init__(self) -> None:
             for name in ("weight", "mmd"):
                 not_negative(getattr(self, name), name)
-            positive(self.temperature, "temperature", usual=3)
+            positive(self.temperature, "temperature", usual=1)
 
     def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
         super().__init__(task, network, config)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from vista.checks import unit_interval
 from vista.methods.base import LastPrediction, Task
+from vista.teacher import blend_labelled
 
 NEUTRAL: dict[str, Any] = {"alpha": 0.0}
 
@@ -27,8 +28,7 @@ def certain_targets(hard: Tensor, previous: Tensor, alpha: Tensor) -> Tensor:
     A row without label is the previous prediction alone.
     """
     trust = alpha * (1.0 - uncertainty(previous)).clamp(min=0.0)
-    labelled = hard.sum(dim=1, keepdim=True) > 0
-    return torch.where(labelled, hard + (previous - hard) * trust, previous)
+    return blend_labelled(hard, previous, trust)
 
 
 class EpochWiseRegularisation(LastPrediction):

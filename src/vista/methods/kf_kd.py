@@ -22,8 +22,7 @@ def distillation_targets(hard: Tensor, fused: Tensor, alpha: Tensor) -> Tensor:
 
     ``alpha`` ``[1]`` is a tensor, because a captured step reads it. A sample without a label has the teacher alone.
     """
-    labelled = hard.sum(dim=1, keepdim=True) > 0
-    return torch.where(labelled, hard * (1.0 - alpha) + fused * alpha, fused)
+    return teacher.blend_labelled(hard, fused, alpha)
 
 
 def split_epochs(first: float, epochs: int) -> int:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from vista import schedule
 from vista.checks import unit_interval
 from vista.methods.base import LastPrediction, Task
+from vista.teacher import blend_labelled
 
 NEUTRAL: dict[str, Any] = {"alpha": 0.0}
 
@@ -20,8 +21,7 @@ def progressive_targets(hard: Tensor, previous: Tensor, alpha: Tensor) -> Tensor
 
     A row without label is the previous prediction alone.
     """
-    labelled = hard.sum(dim=1, keepdim=True) > 0
-    return torch.where(labelled, hard + (previous - hard) * alpha, previous)
+    return blend_labelled(hard, previous, alpha)
 
 
 def share(epoch: int, epochs: int, kind: Literal["linear", "exp"], k: float) -> float:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import torch
 
 from vista import noise
+from vista.checks import IN_WORDS
 from vista.methods import Chosen, choose
 
 FORMAT = 1
@@ -24,7 +25,6 @@ Precision = Literal["auto", "bf16", "fp32", "fp64"]
 # Fields that say how fast or where a run goes, not what it computes: two runs that differ only here are the same.
 INCIDENTAL = ("root", "device", "compile", "capture", "checkpoint_seconds")
 MAX_SEED = 2**63 // 1000 - 1  # streams of a seed are numbered from 1000 times the seed on, in 64 bits
-KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", dict: "an object of options"}
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,11 @@ class TrainConfig:
         check_device(self.device)
         noise.parse(self.noise)
 
+    def data_seeds(self) -> tuple[int, int]:
+        """The seeds of labels and split: the run's own where none is given."""
+        noise_seed, split_seed = (self.seed if s is None else s for s in (self.noise_seed, self.split_seed))
+        return noise_seed, split_seed
+
     def chosen(self) -> Chosen:
         """The method this run trains by."""
         try:
@@ -185,7 +190,7 @@ def _check_kind(name: str, value: Any, hint: Any) -> None:
         return
     accepted = {int: numbers.Integral, float: numbers.Real}.get(kind, kind)
     if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
-        raise ValueError(f"{name} is {value!r}, but it must be {KINDS[kind]}")
+        raise ValueError(f"{name} is {value!r}, but it must be {IN_WORDS[kind]}")
     if kind is float and not math.isfinite(value):
         raise ValueError(f"{name} is {value}, but it must be finite, such as {getattr(TrainConfig, name)}")
 

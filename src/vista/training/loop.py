@@ -223,6 +223,7 @@ def _earlier_runs(
     """Train what the method needs first, each in a folder of its own below this run's."""
     networks: dict[str, nn.Module] = {}
     chosen = config.chosen()
+    noise_seed, split_seed = config.data_seeds()
     for need in chosen.method.earlier_runs(chosen.config):
         out = folder.path / run_folder.EARLIER / need.role
         needed = dataclasses.replace(
@@ -230,8 +231,8 @@ def _earlier_runs(
             method=need.method,
             options=need.options,
             seed=config.seed + SEEDS_TO_EARLIER_RUN,
-            noise_seed=config.seed if config.noise_seed is None else config.noise_seed,  # the same labels
-            split_seed=config.seed if config.split_seed is None else config.split_seed,  # and the same split
+            noise_seed=noise_seed,  # the same labels
+            split_seed=split_seed,  # and the same split
         )
         yield from train(needed, out, stop, need.role)
         networks[need.role] = load_model(out, "best").to(config.device)

@@ -65,8 +65,7 @@ def load_samples(config: TrainConfig, device: torch.device) -> Samples:
 
 def labels_and_split(config: TrainConfig, data: Source, root: str | None) -> tuple[NoisyLabels, Split]:
     """The labels that a run is given, and which of them it trains on: functions of its seeds."""
-    noise_seed = config.seed if config.noise_seed is None else config.noise_seed
-    split_seed = config.seed if config.split_seed is None else config.split_seed
+    noise_seed, split_seed = config.data_seeds()
     given = noise.make(config.noise, data.train_labels, data.num_classes, noise_seed, groups=data.groups, root=root)
     held_out = int(config.validation) if config.validation >= 1 else config.validation
     try:

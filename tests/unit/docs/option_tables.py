@@ -5,18 +5,16 @@ Write them anew with: python tests/unit/docs/option_tables.py
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import importlib
-import inspect
 import re
-import textwrap
 import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from vista.cli.methods import explanations
 from vista.training.config import PRESETS
 
 PAGE = Path(__file__).parents[3] / "docs" / "command-line.md"
@@ -101,20 +99,6 @@ def choices(plain: Any) -> str:
 
 def default_of(field: dataclasses.Field[Any]) -> Any:
     return field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
-
-
-def explanations(kind: type) -> dict[str, str]:
-    """The line below each field of a class and of those it extends."""
-    found: dict[str, str] = {}
-    for cls in reversed(kind.__mro__[:-1]):
-        try:
-            body: Any = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
-        except (OSError, TypeError):  # a class made in place, of fields that are explained elsewhere
-            continue
-        for line, below in zip(body.body, body.body[1:]):
-            if isinstance(line, ast.AnnAssign) and isinstance(below, ast.Expr):
-                found[line.target.id] = " ".join(below.value.value.split())  # type: ignore[attr-defined, union-attr]
-    return found
 
 
 def renewed(page: str) -> str:
