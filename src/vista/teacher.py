@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
+from types import ModuleType
 from typing import Literal
 
 import torch
@@ -47,8 +48,8 @@ def teacher(predictions: Mapping[int, Tensor], weights: Mapping[int, float], out
     order = sorted(weights)
     states, shares = [predictions[s] for s in order], [weights[s] for s in order]
     total = torch.empty(states[0].shape, dtype=torch.float32, device=states[0].device) if out is None else out
-    if total.is_cuda and _alike(states, total) and (fused_sum := _fused_sum(total.device)):
-        fused_sum(states, shares, total)
+    if total.is_cuda and (kernel := _kernel(total.device)) and kernel.can_sum(states, total):
+        kernel.fused_sum(states, shares, total)
         return total.div_(total.sum(dim=1, keepdim=True))
     rows = len(total) if total.is_cuda else min(len(total), ROWS_PER_CPU_THREAD * torch.get_num_threads())
     summand = torch.empty(rows, total.shape[1], dtype=torch.float32, device=total.device)
@@ -61,20 +62,14 @@ def teacher(predictions: Mapping[int, Tensor], weights: Mapping[int, float], out
     return total
 
 
-def _alike(states: Sequence[Tensor], total: Tensor) -> bool:
-    """Whether the kernel can read these as one: it goes through all of them number by number."""
-    kinds = {(state.dtype, state.shape, state.stride(), state.device) for state in states}
-    return total.is_contiguous() and kinds == {(states[0].dtype, total.shape, total.stride(), total.device)}
-
-
 @functools.cache
-def _fused_sum(device: torch.device) -> Callable[[Sequence[Tensor], Sequence[float], Tensor], None] | None:
+def _kernel(device: torch.device) -> ModuleType | None:
     """The sum in one kernel, tried once on one number; ``None`` where Triton or the compiler it calls is missing."""
     two, out = torch.full((1,), 2.0, device=device), torch.zeros(1, device=device)
     try:
-        from vista.fused_sum import fused_sum
+        from vista import fused_sum
 
-        fused_sum([two, two], [1.0, 0.5], out)
+        fused_sum.fused_sum([two, two], [1.0, 0.5], out)
     except (ImportError, RuntimeError, OSError, subprocess.SubprocessError):
         return None
     return fused_sum if out.item() == 3.0 else None

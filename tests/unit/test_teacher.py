@@ -106,23 +106,23 @@ def test_a_teacher_of_nobody_is_refused() -> None:
 def test_without_triton_there_is_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)
     monkeypatch.delitem(sys.modules, "vista.fused_sum", raising=False)
-    assert teacher_module._fused_sum.__wrapped__(torch.device("cpu")) is None
+    assert teacher_module._kernel.__wrapped__(torch.device("cpu")) is None
 
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("states", [1, 2, 16, 37])
+@pytest.mark.parametrize("rows", [1232, 1237])  # no multiple of what a program sums; one of what a thread reads
 def test_on_a_card_one_kernel_gives_the_sum_of_one_state_after_another(
-    states: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    rows: int, states: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    generator = torch.Generator("cuda").manual_seed(states)
-    shape = (1237, 10)  # no multiple of what a program of the kernel sums
+    generator, shape = torch.Generator("cuda").manual_seed(states), (rows, 10)
     past = {s: torch.rand(shape, generator=generator, device="cuda").to(dtype) for s in range(states)}
     weights = normalise({s: s + 1.0 for s in past})
-    assert teacher_module._fused_sum(past[0].device) is not None
+    assert teacher_module._kernel(past[0].device) is not None
     fused = teacher(past, weights)
-    monkeypatch.setattr(teacher_module, "_fused_sum", lambda _device: None)
+    monkeypatch.setattr(teacher_module, "_kernel", lambda _device: None)
     torch.testing.assert_close(fused, teacher(past, weights), atol=1e-7, rtol=1e-6)
 
 
@@ -133,3 +133,13 @@ def test_on_a_card_states_that_lie_differently_are_summed_all_the_same() -> None
     by_hand = 0.25 * past[1].double() + 0.75 * past[2].double()
     by_hand /= by_hand.sum(1, keepdim=True)
     torch.testing.assert_close(teacher(past, {1: 0.25, 2: 0.75}), by_hand.float(), atol=1e-6, rtol=0)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+def test_on_a_card_states_that_begin_anywhere_are_summed_all_the_same() -> None:
+    room = torch.rand(99, 16, device="cuda").half().view(-1)
+    past = {s: room[s : s + 96 * 16].view(96, 16) for s in (1, 3)}  # 2 and 6 bytes into the room
+    by_hand = 0.25 * past[1].double() + 0.75 * past[3].double()
+    by_hand /= by_hand.sum(1, keepdim=True)
+    torch.testing.assert_close(teacher(past, {1: 0.25, 3: 0.75}), by_hand.float(), atol=1e-6, rtol=0)
