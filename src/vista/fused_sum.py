@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 ALIGNMENT = 16  # bytes that a thread reads in one go; every tensor that is no part of another begins at such a place
-_SHAPE = {"width": 1024, "at_a_time": 4, "alignment": ALIGNMENT}  # numbers of a program, states read ahead
+_SHAPE = {"width": 1024, "at_a_time": 8, "alignment": ALIGNMENT}  # numbers of a program, states read ahead
 
 
 def can_sum(states: Sequence[Tensor], out: Tensor) -> bool:
