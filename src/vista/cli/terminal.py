@@ -10,8 +10,9 @@ import os
 import sys
 import time
 import unicodedata
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
@@ -24,6 +25,7 @@ from vista.training.drive import Job
 from vista.training.loop import EpochEnded, Event, Finished, Started, Stepped
 
 SECONDS_BETWEEN_LINES = 5.0
+SECONDS_OF_PACE = 60.0  # a pace is that of the last minute: a run begins with compilation, and others come and go
 WIDTH_WITHOUT_TERMINAL = 120
 HEADER = f"{'epoch':>5}  {'lr':>8}  {'train loss':>10}  {'val acc':>7}  {'test acc':>8}  {'beta':>5}  {'anchors':>7}"
 
@@ -82,18 +84,30 @@ class Way:
     name: str
     epochs: int
     samples: int  # per epoch
-    started_at: int  # samples that were done before
-    clock: float
     epoch: int
     done: int
+    marks: deque[tuple[float, int]] = field(default_factory=deque)  # when how many samples were done, lately
 
     @property
     def total(self) -> int:
         return self.epochs * self.samples
 
+    def reach(self, epoch: int, samples: int) -> None:
+        """The run is in this epoch, with so many of its samples done."""
+        self.epoch, self.done = epoch, (epoch - 1) * self.samples + samples
+        now = time.monotonic()
+        self.marks.append((now, self.done))
+        while now - self.marks[0][0] > SECONDS_OF_PACE:
+            self.marks.popleft()
+
     @property
-    def speed(self) -> float:
-        return (self.done - self.started_at) / max(time.monotonic() - self.clock, 1e-9)
+    def pace(self) -> str:
+        """Images per second and what is left, as text; nothing as long as there is nothing to tell it by."""
+        (began, before), (now, done) = self.marks[0], self.marks[-1]
+        if done == before:
+            return ""
+        speed = (done - before) / max(now - began, 1e-9)
+        return f", {speed:,.0f} images/s, {duration((self.total - done) / speed)} left"
 
 
 class Display:
@@ -116,12 +130,12 @@ class Display:
             case Started():
                 name = self.name(job, event.role)
                 before = (event.epoch - 1) * event.samples
-                way = Way(name, event.config.epochs, event.samples, before, time.monotonic(), event.epoch, before)
+                way = Way(name, event.config.epochs, event.samples, event.epoch, before)
                 self.ways[job.out] = way
                 self.started(job, way, event)
             case Stepped() if job.out in self.ways:
                 way = self.ways[job.out]
-                way.epoch, way.done = event.epoch, (event.epoch - 1) * way.samples + event.samples
+                way.reach(event.epoch, event.samples)
                 self.stepped(job, way)
             case EpochEnded():
                 self.ended(job, self.ways[job.out], event)
@@ -183,8 +197,7 @@ class Rows(Display):
         if time.monotonic() - self.last_progress < SECONDS_BETWEEN_LINES:
             return
         self.last_progress = time.monotonic()
-        left = duration((way.total - way.done) / max(way.speed, 1e-9))
-        say(f"{way.name}: epoch {way.epoch} of {way.epochs}, {way.speed:,.0f} images/s, {left} left", sys.stderr)
+        say(f"{way.name}: epoch {way.epoch} of {way.epochs}{way.pace}", sys.stderr)
 
 
 class Speed(ProgressColumn):
@@ -210,7 +223,7 @@ class Live(Rows):
             console=console(out),
             transient=True,
             refresh_per_second=5,
-            speed_estimate_period=60.0,
+            speed_estimate_period=SECONDS_OF_PACE,
         )
         self.lines: dict[Path, Any] = {}
         epochs = sum(job.config.epochs for job in jobs)

@@ -6,6 +6,7 @@ import io
 import re
 from pathlib import Path
 
+import pytest
 from rich.table import Table
 
 from vista.cli import terminal
@@ -49,6 +50,28 @@ def test_columns_stand_under_their_heads() -> None:
         "anchors": "17",
     }
     assert row.endswith(" *")
+
+
+def test_the_pace_is_that_of_the_last_minute(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run begins with compilation; counted in, the first lines would speak of days."""
+    clock = [0.0]
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: clock[0])
+    job = Job(TrainConfig(epochs=10), Path("runs/a"))
+    display = terminal.Rows([job], io.StringIO())
+    display(job, Started(job.config, job.out, 1, 1000, None))
+    said = []
+    for clock[0], epoch, samples in ((90.0, 1, 0), (96.0, 1, 600), (102.0, 2, 200), (190.0, 2, 400), (200.0, 2, 800)):
+        display(job, Stepped(epoch, samples))
+        said.append(capsys.readouterr().err.strip())
+    assert said == [
+        "a: epoch 1 of 10",
+        "a: epoch 1 of 10, 100 images/s, 1:34 left",
+        "a: epoch 2 of 10, 100 images/s, 1:28 left",
+        "a: epoch 2 of 10",
+        "a: epoch 2 of 10, 40 images/s, 3:25 left",
+    ]
 
 
 def test_on_a_terminal_the_best_row_is_green_and_progress_shows_epoch_and_time_left() -> None:
