@@ -50,7 +50,8 @@ def run(argv: list[str]) -> int:
 def description(folder: RunFolder, which: Which) -> dict[str, Any]:
     """What somebody who only has the file must know: the classes, and how inputs were made."""
     config, data = folder.config(), folder.data()
-    normalised = {"mean": data["mean"], "std": data["std"]} if data["mean"] else {}
+    mean, std = folder.normalisation()
+    normalised = {"mean": mean, "std": std} if mean else {}
     return {
         "network": config.network,
         "classes": data["classes"],

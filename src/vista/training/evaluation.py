@@ -41,15 +41,16 @@ def evaluate(folder: RunFolder, which: Which, root: str | Path | None = None, de
 def logits(folder: RunFolder, which: Which, values: NDArray[Any], device: str = "auto") -> NDArray[Any]:
     """Logits ``[n, K]`` of samples as they are stored: pictures uint8 ``[n, H, W, C]`` or features float32."""
     config, data = folder.config(), folder.data()
+    mean, std = folder.normalisation()
     place = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
     wide = config.precision == "fp64"
     dtype = torch.float64 if wide else torch.float32
-    inputs = Inputs(values, tuple(data["mean"]), tuple(data["std"]), place, dtype)
+    inputs = Inputs(values, tuple(mean), tuple(std), place, dtype)
     expected = tuple(data["sample_shape"])
-    if inputs.sample_shape != expected or inputs.is_image != bool(data["mean"]):
+    if inputs.sample_shape != expected or inputs.is_image != bool(mean):
         raise ValueError(
             f"the samples are {_kind(inputs.is_image)} of shape {_shape(inputs.sample_shape)}, but {folder.path} "
-            f"was trained on {_kind(bool(data['mean']))} of shape {_shape(expected)}"
+            f"was trained on {_kind(bool(mean))} of shape {_shape(expected)}"
         )
     network = on_device(load_model(folder.path, which), place)
     rounded = config.precision == "bf16" and place.type == "cuda"

@@ -55,10 +55,19 @@ class RunFolder:
     def data(self) -> dict[str, Any]:
         """Class names, shapes and hashes of what the run was trained on."""
         values = _read_object(self.path / DATA)
-        for name in ("classes", "sample_shape", *({"mean", "std"} & values.keys())):
+        self._check_lists(values, ("classes", "sample_shape"))
+        return values
+
+    def normalisation(self) -> tuple[list[float], list[float]]:
+        """Mean and deviation of each channel, by which pictures are normalised; two empty lists for features."""
+        values = self.data()
+        self._check_lists(values, ("mean", "std"))
+        return values["mean"], values["std"]
+
+    def _check_lists(self, values: dict[str, Any], names: Iterable[str]) -> None:
+        for name in names:
             if not isinstance(values.get(name), list):
                 raise _damaged(self.path / DATA, f"it has no list {name!r}")
-        return values
 
     def labels(self) -> NoisyLabels:
         return NoisyLabels.load(self.path / LABELS)

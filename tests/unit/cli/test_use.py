@@ -239,6 +239,19 @@ def test_a_damaged_run_is_listed_as_such_and_can_be_deleted(
     assert not trained.exists()
 
 
+@pytest.mark.parametrize("lost", ["mean", "std"])
+def test_a_run_that_has_lost_how_pictures_are_normalised_is_refused(
+    vista: Vista, trained: Path, small: tuple[str, ...], lost: str
+) -> None:
+    data = json.loads((trained / "data.json").read_text())
+    del data[lost]
+    (trained / "data.json").write_text(json.dumps(data))
+    for words in (("predict", "trained", *small[:2]), ("export", "trained", "--to", "a.safetensors")):
+        said = vista(*words)
+        assert said.code == 2
+        assert said.err.startswith(f"vista: error: trained/data.json is damaged: it has no list {lost!r}"), words
+
+
 def test_metrics_that_lack_a_number_are_refused(vista: Vista, trained: Path, small: tuple[str, ...]) -> None:
     metrics = json.loads((trained / "metrics.json").read_text())
     del metrics["last"]["val"]["nll"]
