@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 from rich.table import Table
@@ -18,6 +19,7 @@ from vista.training.drive import Job
 from vista.training.loop import Interrupted
 from vista.training.run_folder import RunFolder
 
+RESULTS_PAGE = Path("RESULTS.md")
 HELP = "run the paper's tables and figures again, and write ours beside theirs"
 ABOUT = """Run what tables and figures of the paper need, and keep a record of each run in the ledger.
 
@@ -33,7 +35,7 @@ class ReproduceFlags(Output):
     dry_run: bool = False
     """List the runs and the hours they would take, and run nothing."""
     only: Annotated[tuple[str, ...], tyro.conf.arg(metavar="PART")] = ()
-    """Only settings or methods with one of these in their name."""
+    """Only settings or methods in whose name a word begins with one of these: symmetric leaves asymmetric out."""
     seeds: int | None = None
     """How many seeds; the table's own number if not given."""
     at_once: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
@@ -56,64 +58,125 @@ class ReproduceFlags(Output):
 
 def run(argv: list[str]) -> int:
     flags = parse(ReproduceFlags, argv, "reproduce", ABOUT)
-    out = terminal.console()
+    _refuse_two_wishes(flags)
     if flags.add is not None:
-        for folder in ledger.finished_below(flags.add):
-            kept = ledger.add(folder, flags.results, with_bits=runs.is_drawn(folder.config()))
-            out.print(f"{folder.path} -> {kept}", soft_wrap=True)
-        return 0
+        return _add(flags.add, flags)
     if flags.restore:
-        for path in flags.restore:
-            folder = restore.restore(ledger.read_record(path), flags.out, flags.root)
-            out.print(f"{path} -> {folder.path}", soft_wrap=True)
-        return 0
+        return _restore(flags)
     if flags.table:
-        durable.write(Path("RESULTS.md"), page.write(flags.results).encode())
-        out.print("RESULTS.md is written")
-        return 0
+        return _write_table(flags)
     if not flags.names:
-        for name in names():
-            out.print(f"  {name:<14}{study(name).title}")
-        return 0
+        tables = [{"name": name, "title": study(name).title} for name in names()]
+        return _answer(flags, {"tables": tables}, *(f"  {table['name']:<14}{table['title']}" for table in tables))
     wanted = runs.wanted([study(name) for name in flags.names], ledger.read(flags.results), flags.seeds, flags.only)
     if flags.dry_run:
-        out.print(_plan("; ".join(f"{name}: {study(name).title}" for name in flags.names), wanted))
-        return 0
+        return _plan(wanted, flags)
     return _make(wanted, flags)
 
 
-def _plan(title: str, wanted: list[runs.Wanted]) -> Table:
+def _refuse_two_wishes(flags: ReproduceFlags) -> None:
+    """Adding, restoring, writing the table and running are commands of their own."""
+    wishes = {
+        "--add": flags.add is not None,
+        "--restore": bool(flags.restore),
+        "--table": flags.table,
+        "--dry-run": flags.dry_run,
+    }
+    wished = [name for name, is_wished in wishes.items() if is_wished]
+    if len(wished) > 1:
+        raise ValueError(f"{wished[0]} and {wished[1]} are two commands: give one of them at a time")
+    if wished and wished != ["--dry-run"] and flags.names:
+        raise ValueError(f"{wished[0]} runs nothing, but {flags.names[0]!r} is given too: leave one of them out")
+    if flags.dry_run and not flags.names:
+        raise ValueError(f"--dry-run needs the name of a table or figure: {', '.join(names())}")
+    if flags.at_once is not None and flags.at_once < 1:
+        raise ValueError(f"at_once is {flags.at_once}, but at least 1 is needed")
+
+
+def _answer(flags: ReproduceFlags, answer: dict[str, Any], *said: str | Table) -> int:
+    """One JSON object, or the same for people."""
+    if flags.json:
+        print(json.dumps(answer))
+        return 0
+    for each in said:
+        terminal.console().print(each, soft_wrap=isinstance(each, str))
+    return 0
+
+
+def _add(below: Path, flags: ReproduceFlags) -> int:
+    finished, others = ledger.finished_below(below)
+    added = {
+        str(folder.path): str(ledger.add(folder, flags.results, with_bits=runs.is_drawn(folder.config())))
+        for folder in finished
+    }
+    left = [str(folder.path) for folder in others]
+    return _answer(
+        flags,
+        {"added": added, "unfinished": left},
+        *(f"{run} -> {record}" for run, record in added.items()),
+        *(f"{run} has not finished and is left out: `vista resume {run}` goes on with it" for run in left),
+    )
+
+
+def _restore(flags: ReproduceFlags) -> int:
+    records = [ledger.read_record(path) for path in flags.restore]
+    restored = {str(record.path): str(restore.restore(record, flags.out, flags.root).path) for record in records}
+    return _answer(flags, {"restored": restored}, *(f"{record} -> {run}" for record, run in restored.items()))
+
+
+def _write_table(flags: ReproduceFlags) -> int:
+    if not flags.results.is_dir():
+        raise FileNotFoundError(f"{flags.results} does not exist: --results names the folder of the ledger")
+    durable.write(RESULTS_PAGE, page.write(flags.results).encode())
+    return _answer(flags, {"written": str(RESULTS_PAGE)}, f"{RESULTS_PAGE} is written")
+
+
+def _plan(wanted: list[runs.Wanted], flags: ReproduceFlags) -> int:
+    """What would be run, and how long it would take."""
+    title = "; ".join(f"{name}: {study(name).title}" for name in flags.names)
     table = Table(title=title, title_justify="left")
     for column in ("setting", "method", "seed", "state"):
         table.add_column(column)
     table.add_column("hours", justify="right")
-    left = 0.0
+    rows: list[dict[str, Any]] = []
     for run in wanted:
+        method = run.cell.method + (f" ({run.cell.note})" if run.cell.note not in ("", "gain") else "")
         hours = 0.0 if run.record else runs.estimated_hours(run.config)
-        left += hours
         state = "in the ledger" if run.record else "to be run"
-        table.add_row(run.cell.setting, run.cell.method, str(run.config.seed), state, f"{hours:.2f}" if hours else "")
+        table.add_row(run.cell.setting, method, str(run.config.seed), state, f"{hours:.2f}" if hours else "")
+        place = {"setting": run.cell.setting, "method": run.cell.method, "note": run.cell.note}
+        rows.append({**place, "seed": run.config.seed, "state": state, "hours": hours})
+    left = sum(row["hours"] for row in rows)
     table.caption = f"about {left:.1f} hours on one H200, one run after another (an estimate)"
-    return table
+    return _answer(flags, {"runs": rows, "hours": left}, table)
 
 
 def _make(wanted: list[runs.Wanted], flags: ReproduceFlags) -> int:
     """Make what is missing; each run enters the ledger when it has finished."""
     configs = [runs.placed(run.config, flags.root, flags.device) for run in wanted if run.record is None]
     if not configs:
-        terminal.console().print("Every run is in the ledger; `vista reproduce --table` writes RESULTS.md.")
-        return 0
+        there = [str(run.record.path) for run in wanted if run.record is not None]
+        word = "Every run is in the ledger; `vista reproduce --table` writes RESULTS.md."
+        return _answer(flags, {"records": there, "failed": {}}, word)
+    ledger.check_place(flags.results)
     jobs = [Job(config, runs.out_folder(config, flags.out)) for config in configs]
+    records = [str(run.record.path) for run in wanted if run.record is not None]
 
     def keep(job: Job) -> None:
-        ledger.add(RunFolder(job.out), flags.results, with_bits=runs.is_drawn(job.config))
+        folder = RunFolder(job.out)
+        records.append(str(ledger.add(folder, flags.results, with_bits=runs.is_drawn(job.config))))
 
     try:
         execute(jobs, flags, flags.at_once, finished=keep)
     except Interrupted as error:
         return failures.stopped(error, of_several=True)
-    failed = [job for job in jobs if job.error is not None]
-    for job in failed:
-        assert job.error is not None
-        failures.show(job.error, f"{job.out.name}: ")
-    return 1 if failed else 0
+    failed = [(job.out.name, job.error) for job in jobs if job.error is not None]
+    by_reason: dict[str, list[tuple[str, Exception]]] = {}
+    for name, reason in failed:
+        by_reason.setdefault(failures.sentence(reason), []).append((name, reason))
+    for same in by_reason.values():
+        more = f" and {len(same) - 1} more runs" if len(same) > 1 else ""
+        failures.show(same[0][1], f"{same[0][0]}{more}: ")
+    if flags.json:
+        print(json.dumps({"records": records, "failed": {name: failures.sentence(reason) for name, reason in failed}}))
+    return max((failures.exit_code(reason) for _, reason in failed), default=0)

@@ -6,29 +6,31 @@ from vista.reproduce import protocol
 from vista.reproduce.grid import Cell, Paper, Study
 
 PAPER = {20: Paper(64.98, 0.11), 40: Paper(59.37, 0.36), 60: Paper(50.92, 0.48)}
+USUAL: dict[str, Any] = {"validation": 0.1}  # what the noisy preset has
 TRIED: dict[str, dict[str, Any]] = {
+    "validation 10 %": USUAL,
     "validation 5 %": {"validation": 0.05},
     "validation 2 %": {"validation": 0.02},
     "validation 1 %": {"validation": 0.01},
-    "rotation by 15°": {"rotation": 15.0},
-    "Nesterov": {"nesterov": True},
-    "one cosine over all epochs": {"lr_schedule": "cosine"},
+    "validation 10 %, rotation by 15°": USUAL | {"rotation": 15.0},
+    "validation 10 %, Nesterov": USUAL | {"nesterov": True},
+    "validation 10 %, one cosine over all epochs": USUAL | {"lr_schedule": "cosine"},
 }
-NEAREST = "validation 2 %"  # of those tried at 40 %, the one closest to the paper's number
+FINALISTS = ("validation 10 %", "validation 2 %")  # the usual, and the one nearest to the paper at 40 %
+
+
+def _cell(percent: int, tried: str) -> Cell:
+    changes = protocol.symmetric(percent) | TRIED[tried]
+    return Cell(f"symmetric {percent} %, {tried}", "ce", changes, PAPER[percent])
+
 
 STUDY = Study(
     title="Which protocol is the paper's?",
-    about="Cross-entropy under settings that the paper leaves open. The protocol is chosen by these rows alone.",
+    about="Cross-entropy under settings that the paper leaves open. The protocol is chosen by these rows alone: of the "
+    "two that were run at three noise rates, the one nearer to the paper.",
     cells=(
-        *(Cell(f"symmetric {p} %", "ce", protocol.symmetric(p), paper) for p, paper in PAPER.items()),
-        *(
-            Cell(f"symmetric 40 %, {what}", "ce", protocol.symmetric(40) | how, PAPER[40])
-            for what, how in TRIED.items()
-        ),
-        *(
-            Cell(f"symmetric {p} %, {NEAREST}", "ce", protocol.symmetric(p) | TRIED[NEAREST], PAPER[p])
-            for p in (20, 60)
-        ),
+        *(_cell(40, tried) for tried in TRIED),
+        *(_cell(percent, tried) for tried in FINALISTS for percent in (20, 60)),
     ),
     seeds=1,
 )

@@ -8,7 +8,7 @@ labels that it suspects in a folder of their own where a page shows them. No wei
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,15 @@ from vista.training.run_folder import RunFolder
 
 FORMAT = 1
 FOLDER, SUSPECTS = "runs", "suspects"  # below results/
+PARTS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("config", "data", "environment", "metrics"), (dict,)),
+    "epochs": (list,),
+    "seconds": (int, float),
+}
+NUMBERS = (  # what tables are made of
+    *(f"{which}.test.{name}" for which in ("best", "last") for name in ("top1", "top5", "aurc")),
+    *(f"deviation_gap.{name}" for name in (record.VAL_GIVEN, record.VAL_TRUE, record.TEST)),
+)
 
 
 @dataclass(frozen=True)
@@ -70,8 +79,7 @@ def add(run: RunFolder, results: Path, *, with_bits: bool) -> Path:
     With the bits goes the list of suspected labels, where ``vista labels`` has written one.
     """
     config, trajectory = run.config(), run.record()
-    name = _name(config)
-    target = results / FOLDER / f"{name}.json"
+    target = place(config, results)
     target.parent.mkdir(parents=True, exist_ok=True)
     seconds = sum(t["train_seconds"] + t["evaluate_seconds"] for t in trajectory.timings)
     kept = {
@@ -92,9 +100,11 @@ def add(run: RunFolder, results: Path, *, with_bits: bool) -> Path:
     return target
 
 
-def _name(config: TrainConfig) -> str:
+def place(config: TrainConfig, results: Path) -> Path:
+    """Where the run's record lies, or would: a method that goes by two names has one record."""
     plain = "".join(c if c.isalnum() or c in ".-" else "-" for c in f"{config.data}-{config.noise}-{config.method}")
-    return f"{plain}-seed{config.seed}-{config.identity()}"
+    there = sorted((results / FOLDER).glob(f"*-seed{config.seed}-{config.identity()}.json"))
+    return there[0] if there else results / FOLDER / f"{plain}-seed{config.seed}-{config.identity()}.json"
 
 
 def _compact(kept: dict[str, Any]) -> bytes:
@@ -107,26 +117,65 @@ def _compact(kept: dict[str, Any]) -> bytes:
 
 
 def read(results: Path) -> list[LedgerRecord]:
-    """Every record, in the order of its name."""
-    return [read_record(path) for path in sorted((results / FOLDER).glob("*.json"))]
+    """Every record, in the order of its name. Two of one run are refused: averaged, they would look like two seeds."""
+    records: dict[str, LedgerRecord] = {}
+    for path in sorted((results / FOLDER).glob("*.json")):
+        found = read_record(path)
+        first = records.setdefault(found.config.identity(), found)
+        if first is not found:
+            raise ValueError(f"{path} is a record of the same run as {first.path.name}: delete one of them")
+    return list(records.values())
 
 
 def read_record(path: Path) -> LedgerRecord:
     """One of them."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist: records of runs lie in results/{FOLDER}/")
-    kept = durable.read_json(path)
+    try:
+        kept = durable.read_json(path)
+    except UnicodeDecodeError as error:
+        raise _damaged(path, "it is no UTF-8 text") from error
+    if not isinstance(kept, dict):
+        raise _damaged(path, f"it holds {type(kept).__name__}, where a record is an object of named values")
     if kept.get("format") != FORMAT:
         raise ValueError(f"{path} has format {kept.get('format')!r}, but this version reads {FORMAT}")
-    config = TrainConfig.from_json(kept["config"])
+    for name, kind in PARTS.items():
+        if not isinstance(kept.get(name), kind):
+            raise _damaged(path, f"it has no usable {name!r}")
+    if found := run_folder.lacking(kept["metrics"], NUMBERS):
+        raise _damaged(path, found)
+    for name in ("device", "torch", "commit"):
+        if not isinstance(kept["environment"].get(name), str | None):
+            raise _damaged(path, f"its environment has no usable {name!r}")
+    try:
+        config = TrainConfig.from_json(kept["config"])
+        config.identity()
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be used: {error}") from error
     return LedgerRecord(
         path, config, kept["data"], kept["environment"], kept["metrics"], kept["epochs"], float(kept["seconds"])
     )
 
 
-def finished_below(folder: Path) -> Iterator[RunFolder]:
-    """The finished runs in a folder and below."""
+def _damaged(path: Path, what: str) -> ValueError:
+    return ValueError(f"{path} is damaged: {what}; put the file back, or delete it and make the run again")
+
+
+def check_place(results: Path) -> None:
+    """Refuse a ledger that cannot be written, before hours are spent on what should go there."""
+    folder = results / FOLDER
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ValueError(f"results is {str(results)!r}, but no record can be written there: {error}") from error
+
+
+def finished_below(folder: Path) -> tuple[list[RunFolder], list[RunFolder]]:
+    """The runs in a folder and below: those that have finished, and the others."""
     runs = run_folder.find_runs(folder)
     if not runs:
         raise FileNotFoundError(f"there is no run in {folder}")
-    yield from (run for run in runs if run.is_finished())
+    finished = [run for run in runs if run.is_finished()]
+    return finished, [run for run in runs if run not in finished]

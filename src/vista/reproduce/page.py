@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import re
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -110,22 +112,37 @@ def _row(cell: Cell, table: Study, by_cell: dict[str, list[LedgerRecord]]) -> st
 
 
 def _baseline(cell: Cell, table: Study, by_cell: dict[str, list[LedgerRecord]]) -> Measured | None:
-    """What plain training came to in the same setting, the same mixing included."""
+    """What plain training came to in the same setting."""
     if cell.method == table.baseline or cell.measure == "anchors":
         return None
-    changes = {key: value for key, value in cell.changes.items() if key != "cutmix"}
-    records = by_cell.get(cell_of(protocol.configuration(table.baseline, changes, 0)), [])
-    return measured(records, cell.measure, "best")
+    return measured(by_cell.get(_unmixed(cell, table.baseline), []), cell.measure, "best")
 
 
 def _paper_gain(cell: Cell, table: Study) -> Paper | None:
+    """Over the paper's plain training in the same setting, in whichever table of the paper it stands."""
     if cell.paper is None or cell.method == table.baseline or cell.measure == "anchors":
         return None
-    for other in table.cells:
-        same = (other.setting, other.measure, other.note) == (cell.setting, cell.measure, "")
-        if same and other.method == table.baseline and other.paper is not None:
-            return Paper(cell.paper.value - other.paper.value, _together(cell.paper.error, other.paper.error))
-    return None
+    plain = _paper_baselines(table.baseline).get((_unmixed(cell, table.baseline), cell.measure))
+    if plain is None:
+        return None
+    return Paper(cell.paper.value - plain.value, _together(cell.paper.error, plain.error))
+
+
+@functools.cache
+def _paper_baselines(method: str) -> dict[tuple[str, str], Paper]:
+    """The paper's numbers of plain training, by run and measure; where two tables differ, the first one's."""
+    found: dict[tuple[str, str], Paper] = {}
+    for name in names():
+        for cell in study(name).cells:
+            if cell.method == method and cell.paper is not None and "cutmix" not in cell.changes:
+                found.setdefault((_unmixed(cell, method), cell.measure), cell.paper)
+    return found
+
+
+def _unmixed(cell: Cell, method: str) -> str:
+    """The run of a method in a cell's setting, without CutMix: a gain is one over plain training on plain pictures."""
+    changes = {key: value for key, value in cell.changes.items() if key != "cutmix"}
+    return cell_of(protocol.configuration(method, changes, 0))
 
 
 def _difference(one: Measured, other: Measured) -> Measured:
@@ -177,7 +194,13 @@ def _others(records: list[LedgerRecord]) -> Iterator[str]:
         config = group[0].config
         best, last = measured(group, "accuracy", "best"), measured(group, "accuracy", "last")
         assert best is not None
-        yield f"| {config.data}, {config.noise} | {config.method} | {_how(config)} | {best.n} | {best} | {last} |"
+        words = (f"{config.data}, {config.noise}", config.method, _how(config))
+        yield f"| {' | '.join(map(_plain, words))} | {best.n} | {best} | {last} |"
+
+
+def _plain(text: str) -> str:
+    """Text from a record as it may stand in a cell of a table."""
+    return " ".join(re.sub(r"([\\`*<>|])", r"\\\1", text).split())
 
 
 def _how(config: TrainConfig) -> str:

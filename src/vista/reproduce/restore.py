@@ -22,7 +22,7 @@ def restore(kept: LedgerRecord, out: Path, root: str | None = None) -> RunFolder
     """
     if not kept.bits.exists():
         raise FileNotFoundError(f"{kept.path} has no trajectory beside it ({kept.bits.name}): nothing can be drawn")
-    folder = out / f"{kept.config.method.replace(':', '-')}-seed{kept.config.seed}"
+    folder = out / kept.path.stem
     if folder.exists():
         raise FileExistsError(f"{folder} is there already: name another --out")
     labels, split = labels_and_split(kept.config, source.load(kept.config.data, root), root)

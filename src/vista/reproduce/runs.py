@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from vista.reproduce import names, protocol, study
 from vista.reproduce.grid import Cell, Study
-from vista.reproduce.ledger import LedgerRecord
+from vista.reproduce.ledger import LedgerRecord, cell_of
 from vista.training.config import TrainConfig
 
 # Images per second of one ResNet-18 run on an H200 (results/engine-h200.json), and how much slower other networks are
@@ -18,6 +19,11 @@ IMAGES_PER_SECOND = 35_500
 SLOWER = {"resnet18": 1.0, "densenet121": 2.5, "resnet101": 4.5, "vgg16": 0.6, "vgg19": 0.75}
 SAMPLES = {"cifar100": 45_000, "tinyimagenet": 90_000}
 PIXELS = {"cifar100": 1.0, "tinyimagenet": 4.0}
+# A step over cross-entropy's (results/methods-h200.json), of the methods that take noticeably longer.
+SLOWER_STEP = {
+    "ban": 1.4, "byot": 2.1, "cs-kd": 1.4, "ddgsd": 1.8, "dks": 2.3, "dlb": 2.1, "ema": 1.3, "frskd": 5.3,
+    "meta-weight-net": 36.0, "sd-dropout": 1.3, "tf-kd-self": 1.4, "zipf-ls": 1.3,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -32,36 +38,46 @@ class Wanted:
 def wanted(
     tables: Sequence[Study], records: list[LedgerRecord], seeds: int | None = None, only: Sequence[str] = ()
 ) -> list[Wanted]:
-    """Every run of the tables once, seed by seed; of ``only`` any must be part of setting or method."""
+    """Every run of the tables once, seed by seed; any part in ``only`` must begin a word of setting or method."""
+    if seeds is not None and seeds < 1:
+        raise ValueError(f"seeds is {seeds}, but at least 1 is needed")
     known = {record.config.identity(): record for record in records}
-    parts = [part.lower() for part in only] or [""]
+    drawable = {record.cell for record in records if record.bits.exists()}
     runs: dict[str, Wanted] = {}
     for seed in range(max(table.seeds for table in tables) if seeds is None else seeds):
         for table in tables:
             for cell in table.cells if seeds is not None or seed < table.seeds else ():
-                name = f"{cell.setting} {cell.method} {cell.note}".lower()
-                if any(part in name for part in parts):
+                if is_named(cell, only):
                     config = protocol.configuration(cell.method, cell.changes, seed)
-                    runs.setdefault(config.identity(), Wanted(cell, config, known.get(config.identity())))
+                    run = Wanted(cell, config, known.get(config.identity()))
+                    if table.is_drawn and seed == 0 and cell_of(config) not in drawable:
+                        run = Wanted(cell, config, None)  # its numbers may be there, but nothing to draw a figure from
+                    if run.record is None or config.identity() not in runs:
+                        runs[config.identity()] = run
     if not runs:
         raise ValueError(f"only is {' '.join(only)!r}, but no setting or method asked for has that in its name")
     return list(runs.values())
+
+
+def is_named(cell: Cell, parts: Sequence[str]) -> bool:
+    """Whether any of the parts begins a word of the cell's setting or method: symmetric is not in asymmetric."""
+    name = f"{cell.setting} {cell.method} {cell.note}"
+    return not parts or any(re.search(rf"(?<!\w){re.escape(part)}", name, re.IGNORECASE) for part in parts)
 
 
 def estimated_hours(config: TrainConfig) -> float:
     """On one H200, alone."""
     images = SAMPLES.get(config.data, 50_000) * config.epochs * SLOWER.get(config.network, 1.0)
     smaller_batches = 64 / min(config.batch_size, 64)
-    return images * PIXELS.get(config.data, 1.0) * smaller_batches / IMAGES_PER_SECOND / 3600
+    chosen = config.chosen()
+    passes = SLOWER_STEP.get(chosen.method.name, 1.0) + len(chosen.method.earlier_runs(chosen.config))
+    return images * PIXELS.get(config.data, 1.0) * smaller_batches * passes / IMAGES_PER_SECOND / 3600
 
 
 def is_drawn(config: TrainConfig) -> bool:
-    """Whether a figure needs the run's trajectory, whose bits the ledger then keeps."""
-    if config.seed != 0:
-        return False
+    """Whether a figure may be drawn from the run's trajectory, whose bits the ledger then keeps."""
     cells = (cell for name in names() if study(name).is_drawn for cell in study(name).cells)
-    identities = {protocol.configuration(cell.method, cell.changes, 0).identity() for cell in cells}
-    return config.identity() in identities
+    return cell_of(config) in {cell_of(protocol.configuration(cell.method, cell.changes, 0)) for cell in cells}
 
 
 def out_folder(config: TrainConfig, root: Path) -> Path:

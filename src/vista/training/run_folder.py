@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import shutil
 from collections.abc import Iterable, Iterator
@@ -88,12 +89,8 @@ class RunFolder:
 
     def check_metrics(self, values: dict[str, Any], places: Iterable[str]) -> None:
         """Refuse metrics that lack a number."""
-        for place in places:
-            found: Any = values
-            for name in place.split("."):
-                found = found.get(name) if isinstance(found, dict) else None
-            if not isinstance(found, int | float):
-                raise _damaged(self.path / METRICS, f"{place} is {found!r}, where a finished run has a number")
+        if found := lacking(values, places):
+            raise _damaged(self.path / METRICS, found)
 
     def teacher(self) -> Tensor:
         """What the method believes of the training samples at the end, float16 ``[N, K]``."""
@@ -182,6 +179,17 @@ def _read_object(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise _damaged(path, f"it holds {type(values).__name__}, where a run has an object of named values")
     return values
+
+
+def lacking(values: dict[str, Any], places: Iterable[str]) -> str | None:
+    """Which of these places of a finished run's metrics holds no number, and what it holds; ``None`` if all do."""
+    for place in places:
+        found: Any = values
+        for name in place.split("."):
+            found = found.get(name) if isinstance(found, dict) else None
+        if not isinstance(found, int | float) or not math.isfinite(found):
+            return f"{place} is {found!r}, where a finished run has a number"
+    return None
 
 
 def _damaged(path: Path, what: str) -> ValueError:

@@ -15,6 +15,7 @@ from vista.noise import NoisyLabels, parse, symmetric
 from vista.split import Split, stratified
 from vista.training.config import TrainConfig
 from vista.training.record import TEST, VAL_GIVEN, VAL_TRUE, Record
+from vista.training.results import mean_deviation_gaps
 
 # 4 epochs x 6 samples. Right at the end are the samples 1, 2, 3 and 4; sample 0 was known and is lost.
 HAND = np.array(
@@ -120,6 +121,7 @@ def _metrics(record: Record, epochs: int) -> dict[str, Any]:
         "format": 1,
         "best": {"epoch": best + 1, "test": report(best)},
         "last": {"epoch": epochs, "test": report(-1)},
+        "deviation_gap": mean_deviation_gaps(record),
     }
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from made_runs import write_run
 
 from vista.cli import main
 from vista.methods import choose
@@ -31,7 +33,7 @@ def fake(results: Path, method: str, changes: dict, seed: int, best: float, last
         "anchors_max": 12,
     }
     environment = {"device": "a card", "torch": "2.13.0", "commit": "abc"}
-    path = results / ledger.FOLDER / f"{ledger._name(config)}.json"
+    path = ledger.place(config, results)
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {"format": 1, "config": config.to_json(), "data": {}, "environment": environment, "metrics": metrics}
     path.write_text(json.dumps({**content, "seconds": 1.0, "epochs": []}))
@@ -48,7 +50,7 @@ def test_every_cell_of_every_table_is_a_run_that_could_be_made(name: str) -> Non
 
 
 def test_known_tables_are_all_there_and_an_unknown_one_names_the_nearest() -> None:
-    tables = "table1 table2 table3 table4 table5 table6 cutmix ema ablations beta calibration"
+    tables = "table1 table2 table3 table4 table5 table6 cutmix ema ablations beta calibration recording"
     figures = "fig1 lifespan coverage contributing surrogate"
     assert {*tables.split(), *figures.split()} == set(names())
     with pytest.raises(ValueError, match=r"'tabel2' is no table or figure; nearest is 'table2'"):
@@ -105,12 +107,12 @@ def test_finished_runs_are_found_and_only_the_rest_is_wanted(tmp_path: Path) -> 
 
 
 def test_several_tables_share_their_runs_and_any_part_of_a_name_will_do() -> None:
-    tables = [study("calibration"), study("table6")]
+    tables = [study("calibration"), study("recording")]
     wanted = runs.wanted(tables, [], only=["60 %", "tau=0.002:record=eval"])
     assert [(run.cell.setting, run.cell.method) for run in wanted] == [
-        ("symmetric 60 %", "ce"),
+        ("symmetric 60 %, validation 10 %", "ce"),
         ("symmetric 60 %, validation 2 %", "ce"),
-        ("symmetric 40 %", "vista:tau=0.002:record=eval"),
+        ("symmetric 40 %, validation 10 %", "vista:tau=0.002:record=eval"),
     ]
     both = [run.config.identity() for run in runs.wanted([study("table1"), study("calibration")], [])]
     assert len(both) == len(set(both)), "what two tables share is run once"
@@ -155,6 +157,108 @@ def test_a_run_made_elsewhere_is_added_with_its_lines_and_without_weights(tmp_pa
     assert "tiny-staged" in page.write(results)
 
 
+def test_one_run_has_one_record_whatever_its_method_is_called(tmp_path: Path) -> None:
+    forty = protocol.symmetric(40)
+    light = fake(tmp_path, "vista-light", forty, 0, 60.0, 60.0)
+    assert ledger.place(protocol.configuration("vista:tau=0.01", forty, 0), tmp_path) == light
+    copy = light.with_name("copy.json")
+    copy.write_bytes(light.read_bytes())
+    with pytest.raises(ValueError, match=rf"copy\.json is a record of the same run as {light.name}: delete one"):
+        ledger.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda _: [], "it holds list"),
+        (lambda r: {**r, "config": []}, "it has no usable 'config'"),
+        (lambda r: {**r, "seconds": None}, "it has no usable 'seconds'"),
+        (lambda r: {**r, "metrics": {**r["metrics"], "best": None}}, r"best\.test\.top1 is None"),
+        (lambda r: {**r, "metrics": {**r["metrics"], "deviation_gap": {}}}, r"deviation_gap\.val_given is None"),
+        (lambda r: {**r, "environment": {"device": 3}}, "no usable 'device'"),
+        (lambda r: {**r, "config": {**r["config"], "format": 9}}, "has format 9, but this version reads 1"),
+        (lambda r: {**r, "config": {**r["config"], "method": "../up"}}, r"'\.\./up'"),
+        (lambda r: {**r, "config": {**r["config"], "colour": 1}}, "unknown field 'colour'"),
+    ],
+)
+def test_a_damaged_record_is_named(tmp_path: Path, damage: Callable[[Any], Any], message: str) -> None:
+    path = fake(tmp_path, "ce", protocol.symmetric(40), 0, 59.0, 55.0)
+    path.write_text(json.dumps(damage(json.loads(path.read_text()))))
+    with pytest.raises(ValueError, match=message) as caught:
+        ledger.read(tmp_path)
+    assert str(caught.value).startswith(str(path))
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b'{"format": 1', b'{"metrics": NaN}'])
+def test_a_record_that_is_no_record_is_named(tmp_path: Path, content: bytes) -> None:
+    path = fake(tmp_path, "ce", protocol.symmetric(40), 0, 59.0, 55.0)
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=path.name):
+        ledger.read(tmp_path)
+
+
+def test_a_number_that_is_none_reaches_no_table(tmp_path: Path) -> None:
+    path = fake(tmp_path, "ce", protocol.symmetric(40), 0, float("nan"), 55.0)
+    assert "NaN" in path.read_text()
+    with pytest.raises(ValueError, match=r"best\.test\.top1 is nan"):
+        page.write(tmp_path)
+
+
+def test_words_of_a_record_stay_in_their_cell(tmp_path: Path) -> None:
+    fake(tmp_path, "ce", {**protocol.symmetric(40), "network": "my|net:f<b>"}, 0, 59.0, 55.0)
+    assert r"| cifar100, symmetric:0.4 | ce | network my\|net:f\<b\> | 1 |" in page.write(tmp_path)
+
+
+def test_the_papers_gain_is_known_in_every_table_that_has_the_setting(tmp_path: Path) -> None:
+    for method, accuracy in {"ce": 59.0, "vista": 69.0}.items():
+        fake(tmp_path, method, protocol.symmetric(40), 0, accuracy, accuracy)
+    text = page.write(tmp_path)
+    row = "| symmetric 40 % | vista | test accuracy, % | 1 | 69.00 | 69.00 | 69.75 ± 0.14 | +10.00 | +10.38 |"
+    for name in ("table1", "table6", "beta", "cutmix", "ablations"):
+        assert row in text.split(f"## {name}:")[1].split("\n## ")[0], name
+
+
+def test_symmetric_is_not_asymmetric() -> None:
+    settings = {run.cell.setting for run in runs.wanted([study("table1")], [], only=["symmetric 40"])}
+    assert settings == {"symmetric 40 %"}
+    settings = {run.cell.setting for run in runs.wanted([study("table1")], [], only=["Human", "asym"])}
+    assert settings == {"CIFAR-100N, 40 % human", "asymmetric 20 %", "asymmetric 40 %"}
+
+
+def test_a_figure_wants_a_run_without_trajectory_again(tmp_path: Path) -> None:
+    path = fake(tmp_path, "ce", protocol.symmetric(40), 0, 59.0, 55.0)
+
+    def is_wanted(*tables: str) -> bool:
+        (run,) = runs.wanted([study(name) for name in tables], ledger.read(tmp_path), 1, ["symmetric 40 % ce"])
+        return run.record is None
+
+    assert not is_wanted("table1")
+    assert is_wanted("lifespan")
+    assert is_wanted("table1", "lifespan")
+    path.with_suffix(".safetensors").touch()
+    assert not is_wanted("table1", "lifespan")
+
+
+def test_hours_count_what_a_methods_step_costs() -> None:
+    measured = json.loads((REPOSITORY / "results" / "methods-h200.json").read_text())["result"]
+    ratios = {name: row["ratio"] for name, row in measured.items()}
+    assert {name for name, ratio in ratios.items() if ratio > 1.2} == set(runs.SLOWER_STEP)
+    for name, ratio in runs.SLOWER_STEP.items():
+        assert ratio == pytest.approx(ratios[name], rel=0.05)
+    hours = {m: runs.estimated_hours(protocol.configuration(m, {}, 0)) for m in ("ce", "frskd", "ban")}
+    assert hours["frskd"] == pytest.approx(5.3 * hours["ce"])
+    assert hours["ban"] == pytest.approx(2.4 * hours["ce"]), "its teacher is a run of its own"
+
+
+def test_the_papers_table_3_has_its_errors() -> None:
+    errors = {
+        (cell.setting, cell.method, cell.measure): cell.paper.error for cell in study("table3").cells if cell.paper
+    }
+    assert errors["DenseNet-121", "vista", "aurc"] == 0.88
+    assert errors["ResNet-18", "ce", "error"] == 0.07
+    assert sum(error is not None for error in errors.values()) == 12
+
+
 def test_commands_that_run_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce"]) == 0
     assert "table1" in capsys.readouterr().out
@@ -165,13 +269,74 @@ def test_commands_that_run_nothing(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "there is no run in" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["table1", "--seeds", "0"], "seeds is 0, but at least 1 is needed"),
+        (["table1", "--at-once", "-3"], "at_once is -3, but at least 1 is needed"),
+        (["table1", "--table"], "--table runs nothing, but 'table1' is given too"),
+        (["--add", ".", "table1"], "--add runs nothing, but 'table1' is given too"),
+        (["--add", ".", "--table"], "--add and --table are two commands"),
+        (["--dry-run"], "--dry-run needs the name of a table or figure: ablations"),
+        (["--table", "--results", "nowhere"], "nowhere does not exist: --results names the folder of the ledger"),
+    ],
+)
+def test_wishes_that_cannot_be_met_are_refused(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", *words]) == 2
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_ledger_that_cannot_be_written_is_refused_before_the_first_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "runs").touch()
+    argv = ["reproduce", "beta", "--results", str(tmp_path), "--out", str(tmp_path / "out"), "--device", "cpu"]
+    assert main(argv) == 2
+    assert "but no record can be written there" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_answers_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def answer(*words: str) -> Any:
+        assert main(["reproduce", *words, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    assert {"name": "beta", "title": study("beta").title} in answer()["tables"]
+    fake(tmp_path / "results", "ce", protocol.symmetric(40), 0, 59.0, 55.0)
+    plan = answer("cutmix", "--dry-run", "--only", "symmetric 40")
+    assert [(run["method"], run["note"], run["state"]) for run in plan["runs"]] == [
+        ("ce", "", "in the ledger"),
+        ("ce", "CutMix", "to be run"),
+        ("vista", "", "to be run"),
+        ("vista", "CutMix", "to be run"),
+    ]
+    assert plan["hours"] == pytest.approx(sum(run["hours"] for run in plan["runs"]))
+    assert answer("--table") == {"written": "RESULTS.md"}
+    there = answer("calibration", "--only", "40 %, validation 2 %")
+    assert [Path(path).name[:23] for path in there["records"]] == ["cifar100-symmetric-0.4-"]
+    assert there["failed"] == {}
+
+
+def test_an_unfinished_run_is_left_out_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(tmp_path / "a", finished=False)
+    assert main(["reproduce", "--add", str(tmp_path), "--results", str(tmp_path / "results")]) == 0
+    assert f"{tmp_path / 'a'} has not finished and is left out: `vista resume" in capsys.readouterr().out
+    assert ledger.read(tmp_path / "results") == []
+
+
 def test_data_that_is_not_there_says_how_to_get_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("VISTA_DATA", raising=False)
     argv = ["reproduce", "beta", "--only", "linear", "--device", "cpu", "--results", str(tmp_path)]
-    assert main(argv) in (1, 2)
+    assert main(argv) == 2
     assert "vista data get cifar100" in capsys.readouterr().err
 
 
