@@ -27,7 +27,7 @@ LAYERS = [  # lowest first; a room may use its own layer and what lies below
         "faults",
         "exchange",
         "durable",
-        "fused_mean",
+        "fused_sum",
     },
     {"store", "teacher", "fusion", "options"},
     {"distiller", "functional"},

@@ -105,7 +105,7 @@ def test_a_teacher_of_nobody_is_refused() -> None:
 
 def test_without_triton_there_is_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)
-    monkeypatch.delitem(sys.modules, "vista.fused_mean", raising=False)
+    monkeypatch.delitem(sys.modules, "vista.fused_sum", raising=False)
     assert teacher_module._kernel.__wrapped__(torch.device("cpu")) is None
 
 
