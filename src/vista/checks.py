@@ -37,7 +37,7 @@ def as_integers(values: Integers, name: str) -> Tensor:
 def _tensor(values: Any, name: str) -> Tensor:
     """A copy of anything that holds numbers: in this machine's byte order, forwards, and free to be written to."""
     try:
-        array = _native(values)
+        array = native(values)
         tensor = torch.from_numpy(array)
     except (TypeError, ValueError) as error:  # text, None, rows of different length ...
         what = f"{name} is a {type(values).__name__} that holds no plain numbers"
@@ -48,7 +48,8 @@ def _tensor(values: Any, name: str) -> Tensor:
     return tensor
 
 
-def _native(values: Any) -> NDArray[Any]:
+def native(values: Any) -> NDArray[Any]:
+    """A copy in this machine's byte order."""
     array = np.array(values)
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
@@ -75,7 +76,7 @@ def as_logits(values: Any, name: str) -> Tensor:
     """``values`` as floats ``[n, K]``; what the rows must be is the business of :func:`check_logits`."""
     if not isinstance(values, Tensor):
         try:
-            values = torch.from_numpy(_native(values))
+            values = torch.from_numpy(native(values))
         except (TypeError, ValueError) as error:
             raise TypeError(f"{name} is a {type(values).__name__}, but rows of logits [n, K] are needed") from error
     tensor: Tensor = values
@@ -143,7 +144,7 @@ def as_numbers(values: Any, like: Tensor, shape: tuple[int, ...], name: str) -> 
         tensor = values
     else:
         try:
-            tensor = torch.from_numpy(_native(values)).to(like)
+            tensor = torch.from_numpy(native(values)).to(like)
         except (TypeError, ValueError) as error:
             raise TypeError(f"{name} is a {type(values).__name__} that holds no plain numbers") from error
     if tuple(tensor.shape) != shape:

@@ -12,6 +12,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from vista.checks import real
+
 Order = Literal["accuracy", "newest"]
 ORDERS: tuple[Order, ...] = ("accuracy", "newest")
 Bits = NDArray[np.uint64]
@@ -67,9 +69,10 @@ def above_tolerance(counts: Counts, tau: float, m: int) -> NDArray[np.bool_]:
 
 def check_tau(tau: float) -> float:
     """``tau`` as a float, or an error that says what would do."""
+    tau = real(tau, "tau")
     if not 0 <= tau < 1:
         raise ValueError(f"tau is {tau}, but it is a fraction of the validation set: 0 <= tau < 1 (0.01 is Light's)")
-    return float(tau)
+    return tau
 
 
 def light(bits: Bits, m: int, tau: float, order: Order = "accuracy") -> Iterator[dict[int, int]]:
@@ -77,7 +80,7 @@ def light(bits: Bits, m: int, tau: float, order: Order = "accuracy") -> Iterator
 
     What is pruned never returns; the count of a survivor may then grow. ``tau=0`` prunes what Basic gives weight 0.
     """
-    check_tau(tau)
+    tau = check_tau(tau)
     kept: list[int] = []
     for t in range(1, len(bits) + 1):
         kept.append(t)

@@ -76,7 +76,7 @@ class Vista:
         self.epoch = 0  # epochs that have ended
         self._checks = checks
         self._options = Options(tau, record, schedule, k, value, order, weights, smoothing, start)
-        self._labels = as_labels(labels, num_classes, "labels", missing=ignore_index)
+        self._labels = as_labels(labels, num_classes, "labels", missing=whole(ignore_index, "ignore_index"))
         self._val_labels = as_labels(val_labels, num_classes, "val_labels")
         self._identity = _digest(self._labels), _digest(self._val_labels)
         if device is None:
@@ -226,7 +226,11 @@ class Vista:
             if theirs != ours:
                 raise ValueError(f"the state was made with {field}={theirs!r}, but this Vista has {field}={ours!r}")
         # Everything is read and measured before anything is changed: a damaged state leaves this one as it was.
-        epoch, states, counts = int(state["epoch"]), list(map(int, state["states"])), list(map(int, state["counts"]))
+        epoch = whole(state["epoch"], "the state's epoch")
+        states, counts = (
+            [whole(number, f"a number in the state's {name}") for number in state[name]]
+            for name in ("states", "counts")
+        )
         predictions = {int(s): rows.to(self.device) for s, rows in state["predictions"].items()}
         current, seen = state["current"].to(self.device), state["seen"].to(self.device)
         bits = state["coverage"].cpu().numpy().copy().view(np.uint64)
@@ -238,7 +242,9 @@ class Vista:
             and len(states) == len(counts)
             and bits.shape == (len(states), self._bits.shape[1])
             and set(predictions) == set(states)
+            and states == sorted({*states})
             and all(0 < s <= epoch for s in states)
+            and all(bool(torch.isfinite(kept.sum(dtype=torch.float32))) for kept in (current, *predictions.values()))
             and 0 <= epoch <= self.num_epochs
         ):
             raise ValueError(

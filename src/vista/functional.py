@@ -13,6 +13,7 @@ from torch import Tensor
 
 from vista import coverage, losses, metrics
 from vista import teacher as teachers
+from vista.checks import native
 from vista.schedule import beta
 from vista.teacher import blend
 
@@ -36,7 +37,7 @@ __all__ = [
 
 
 def _for_both(function: Callable[P, Tensor]) -> Callable[P, Any]:
-    """The same function of numpy arrays, too: they go in as tensors, and what comes out is an array then."""
+    """The same function of numpy arrays, too: they go in as tensors, and of arrays alone an array comes out."""
 
     @functools.wraps(function)
     def either(*args: P.args, **kwargs: P.kwargs) -> Any:
@@ -45,7 +46,7 @@ def _for_both(function: Callable[P, Tensor]) -> Callable[P, Any]:
         if not any(isinstance(value, np.ndarray) for value in given):
             return function(*args, **kwargs)
         result: Any = function(*map(_as_tensor, args), **{name: _as_tensor(value) for name, value in kwargs.items()})
-        return result.numpy()
+        return result if any(isinstance(value, Tensor) for value in given) else result.numpy()
 
     return either
 
@@ -53,7 +54,7 @@ def _for_both(function: Callable[P, Tensor]) -> Callable[P, Any]:
 def _as_tensor(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _as_tensor(each) for key, each in value.items()}
-    return torch.from_numpy(np.array(value)) if isinstance(value, np.ndarray) else value
+    return torch.from_numpy(native(value)) if isinstance(value, np.ndarray) else value
 
 
 distillation_kl = _for_both(losses.distillation_kl)

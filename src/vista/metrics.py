@@ -8,16 +8,18 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from vista.checks import whole
+
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
-SUM_TOLERANCE = 1e-3
-"""How far from 1 a row of probabilities may sum: half precision is let in, logits are not."""
+SUM_TOLERANCE = 2.5e-3
+"""How far from 1 a row of probabilities may sum: half precision and bfloat16 are let in, logits are not."""
 
 
 def topk_accuracy(scores: ArrayLike, labels: ArrayLike, k: int = 1) -> float:
     """Share of samples with the label among the k highest scores; of equal scores the lower class is first."""
-    values, classes = _checked(scores, labels, "scores")
+    values, classes, k = *_checked(scores, labels, "scores"), whole(k, "k")
     if not 1 <= k <= values.shape[1]:
         raise ValueError(f"k is {k}, but with {values.shape[1]} classes it must be 1 to {values.shape[1]}")
     own = np.take_along_axis(values, classes[:, None], axis=1)
@@ -35,6 +37,7 @@ def nll(probs: ArrayLike, labels: ArrayLike) -> float:
 
 def ece(probs: ArrayLike, labels: ArrayLike, bins: int = 15) -> float:
     """Calibration error ``Σ_b n_b/n |accuracy_b - confidence_b|`` over equal bins ``(lo, hi]`` of confidence."""
+    bins = whole(bins, "bins")
     if bins < 1:
         raise ValueError(f"bins is {bins}, but at least 1 is needed")
     confidence, wrong = _confidence(*_checked_probs(probs, labels))

@@ -19,6 +19,7 @@ def beta(t: int, epochs: int, k: float = 2.0, schedule: Schedule = "exp", value:
     """
     t, epochs = whole(t, "t"), check_epochs(epochs)
     check_form(k, schedule, value)
+    k = real(k, "k")  # in double precision, whatever came
     if not 1 <= t <= epochs:
         raise ValueError(f"t is {t}, but epochs are counted from 1 to {epochs}")
     if schedule == "fixed":

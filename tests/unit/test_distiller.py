@@ -522,6 +522,18 @@ def test_a_state_that_lacks_a_part_changes_nothing(part: str) -> None:
     assert torch.equal(vista.targets(ALL), targets)
 
 
+@pytest.mark.parametrize(("part", "value"), [("epoch", 1.7), ("epoch", "2"), ("states", [1.5]), ("counts", [None])])
+def test_numbers_of_a_state_are_whole(part: str, value: Any) -> None:
+    vista, state = make(), in_the_middle().state_dict()
+    with pytest.raises(TypeError, match=rf"the state's {part} is {value!r}|a number in the state's {part} is"):
+        vista.load_state_dict({**state, part: value})
+
+
+def test_an_ignored_label_is_a_whole_number() -> None:
+    with pytest.raises(TypeError, match="ignore_index is 'x', but a whole number is needed"):
+        make(ignore_index="x")
+
+
 @pytest.mark.parametrize(
     ("part", "damage"),
     [
@@ -534,6 +546,8 @@ def test_a_state_that_lacks_a_part_changes_nothing(part: str) -> None:
         ("counts", lambda part: [*part, 1]),
         ("epoch", lambda _part: 99),
         ("epoch", lambda _part: 0),
+        ("predictions", lambda part: {s: rows / 0 for s, rows in part.items()}),
+        ("current", lambda part: part * float("nan")),
     ],
 )
 def test_a_damaged_state_changes_nothing(part: str, damage: Callable[[Any], Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -108,3 +109,45 @@ def test_bfloat16_is_as_good_as_any() -> None:
     assert functional.aurc(probs.bfloat16(), labels) == functional.aurc(probs, labels)
     right = torch.tensor([[1, 0], [1, 1]])
     assert functional.marginal_coverage(right.bfloat16()).tolist() == functional.marginal_coverage(right).tolist()
+
+
+@pytest.mark.parametrize("measure", [functional.aurc, functional.ece])
+def test_probabilities_in_bfloat16_are_probabilities(measure: Callable[..., float]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    probs = torch.randn(200, 100, generator=generator).softmax(dim=1)
+    labels = torch.randint(0, 100, (200,), generator=generator)
+    assert measure(probs.bfloat16(), labels) == pytest.approx(measure(probs, labels), abs=0.02)
+    with pytest.raises(ValueError, match="probs"):
+        measure(torch.randn(200, 100, generator=generator), labels)
+
+
+def test_arrays_of_the_other_byte_order_are_read() -> None:
+    labels = np.array([0, 2, 1], ">i8")
+    assert functional.one_hot(labels, 3).tolist() == np.eye(3)[[0, 2, 1]].tolist()
+    states = {1: np.array([[0.25, 0.75]], ">f4"), 2: np.array([[0.75, 0.25]], ">f4")}
+    assert functional.teacher(states, {1: 0.5, 2: 0.5}).tolist() == [[0.5, 0.5]]
+
+
+def test_beside_a_tensor_an_array_is_a_tensor_too() -> None:
+    logits = torch.zeros(2, 2, requires_grad=True)
+    loss = functional.soft_cross_entropy(logits, np.array([[1.0, 0.0], [0.5, 0.5]], np.float32))
+    loss.mean().backward()
+    torch.testing.assert_close(logits.grad, torch.tensor([[-0.25, 0.25], [0.0, 0.0]]))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: functional.marginal_coverage(np.eye(2, dtype=bool), tau="0.1"), "tau is '0.1', but a number"),
+        (lambda: functional.light_coverage(np.eye(2, dtype=bool), None), "tau is None, but a number"),
+        (lambda: functional.ece(np.eye(2), np.arange(2), bins=2.5), "bins is 2.5, but a whole number"),
+        (lambda: functional.ece(np.eye(2), np.arange(2), bins="3"), "bins is '3', but a whole number"),
+    ],
+)
+def test_what_is_no_number_is_named(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        call()
+
+
+def test_beta_is_double_whatever_k_is() -> None:
+    assert functional.beta(3, 7, k=np.float32(2)) == functional.beta(3, 7, k=2.0)
