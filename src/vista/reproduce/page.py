@@ -20,9 +20,15 @@ HEAD = """# Results
 Written by `vista reproduce --table` from the records in `results/runs/`; our reading of it is
 [docs/reproduction.md](docs/reproduction.md). *Best* is the epoch with the highest accuracy on the given validation
 labels (the first on ties), *last* the last epoch; the test set chooses nothing. `n` is the number of seeds, ± the
-standard error over them. The paper's number is compared with *best*: a difference is called one only where it exceeds
-two standard errors of both together, which one seed alone cannot show.
+standard error over them; a gain is one over plain training. The paper's number is compared with *best*: a difference
+is called one only where it exceeds two standard errors of both together, which one seed alone cannot show.
 """
+
+
+COLUMNS = (
+    "setting", "method", "measure", "n", "ours, best", "ours, last", "paper", "gain, best", "gain, last", "gain, paper",
+    "difference",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,7 @@ def write(results: Path) -> str:
     for record in records:
         by_cell.setdefault(record.cell, []).append(record)
     tables = ["\n".join(_section(name, study(name), by_cell)) for name in names()]
-    sections = [HEAD, _machines(records), *tables, "\n".join(_others(records))]
+    sections = [HEAD, protocol.in_words() + "\n", _machines(records), *tables, "\n".join(_others(records))]
     return "\n".join(section for section in sections if section).rstrip() + "\n"
 
 
@@ -79,8 +85,8 @@ def _section(name: str, table: Study, by_cell: dict[str, list[LedgerRecord]]) ->
     yield f"{done} of {len(runs)} settings have been run.\n"
     if table.is_drawn and not any(cell.paper for cell in table.cells):
         return
-    yield "| setting | method | measure | n | ours, best | ours, last | paper | gain, ours | gain, paper | difference |"
-    yield "|---|---|---|---|---|---|---|---|---|---|"
+    yield f"| {' | '.join(COLUMNS)} |"
+    yield "|" + "---|" * len(COLUMNS)
     yield from rows
     yield ""
 
@@ -90,9 +96,8 @@ def _row(cell: Cell, table: Study, by_cell: dict[str, list[LedgerRecord]]) -> st
     best, last = measured(records, cell.measure, "best"), measured(records, cell.measure, "last")
     if best is None or last is None:
         return None
-    base = _baseline(cell, table, by_cell)
     is_gain = cell.note == "gain"
-    gain = _difference(best, base) if base is not None else None
+    gain, gain_at_last = (_gain(cell, table, by_cell, ours, which) for ours, which in ((best, "best"), (last, "last")))
     paper_gain = cell.paper if is_gain else _paper_gain(cell, table)
     paper = None if is_gain else cell.paper
     compared = (gain, paper_gain) if is_gain else (best, paper)
@@ -105,17 +110,21 @@ def _row(cell: Cell, table: Study, by_cell: dict[str, list[LedgerRecord]]) -> st
         str(last),
         _paper_text(paper),
         _signed(gain),
+        _signed(gain_at_last),
         "" if paper_gain is None else f"{paper_gain.value:+.2f}",
         _verdict(*compared),
     ]
     return "| " + " | ".join(columns) + " |"
 
 
-def _baseline(cell: Cell, table: Study, by_cell: dict[str, list[LedgerRecord]]) -> Measured | None:
-    """What plain training came to in the same setting."""
+def _gain(
+    cell: Cell, table: Study, by_cell: dict[str, list[LedgerRecord]], ours: Measured, which: str
+) -> Measured | None:
+    """Over what plain training came to in the same setting, at the same epoch."""
     if cell.method == table.baseline or cell.measure == "anchors":
         return None
-    return measured(by_cell.get(_unmixed(cell, table.baseline), []), cell.measure, "best")
+    plain = measured(by_cell.get(_unmixed(cell, table.baseline), []), cell.measure, which)
+    return None if plain is None else _difference(ours, plain)
 
 
 def _paper_gain(cell: Cell, table: Study) -> Paper | None:

@@ -32,3 +32,16 @@ def configuration(method: str, changes: dict[str, Any], seed: int) -> TrainConfi
     settings = {**CIFAR, **preset("clean" if noise == "none" else "noisy"), "validation": VALIDATION, **changes}
     chosen = choose(method)
     return dataclasses.replace(TrainConfig(**settings), method=chosen.name, options=chosen.options, seed=seed)
+
+
+def in_words() -> str:
+    """The protocol, as the page of results states it."""
+    clean, noisy = (configuration("ce", changes, 0) for changes in (CLEAN, symmetric(40)))
+    assert clean.epochs == noisy.epochs
+    return (
+        f"The protocol, unless a setting says otherwise: {noisy.epochs} epochs, {100 * VALIDATION:g} % of the training "
+        "set held out for validation under the same noise, SGD with momentum "
+        f"{noisy.momentum:g} and weight decay {noisy.weight_decay:g}, crop and flip, {noisy.precision}. Noisy labels: "
+        f"batch {noisy.batch_size}, learning rate {noisy.lr:g}, cosine with restarts every {noisy.restart_epochs} "
+        f"epochs. Clean labels: batch {clean.batch_size}, learning rate {clean.lr:g}, one cosine."
+    )
