@@ -38,6 +38,8 @@ class ReproduceFlags(Output):
     """Only settings or methods in whose name a word begins with one of these: symmetric leaves asymmetric out."""
     seeds: int | None = None
     """How many seeds; the table's own number if not given."""
+    at_most: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Make so many of the missing runs and leave the rest for another time; all of them if not given."""
     at_once: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Runs side by side; 5 on CUDA and 1 on the CPU if not given."""
     root: Annotated[str | None, tyro.conf.arg(metavar="DIR")] = None
@@ -69,6 +71,9 @@ def run(argv: list[str]) -> int:
         tables = [{"name": name, "title": study(name).title} for name in names()]
         return _answer(flags, {"tables": tables}, *(f"  {table['name']:<14}{table['title']}" for table in tables))
     wanted = runs.wanted([study(name) for name in flags.names], ledger.read(flags.results), flags.seeds, flags.only)
+    if flags.at_most is not None:
+        missing = [run for run in wanted if run.record is None]
+        wanted = [run for run in wanted if run.record is not None or run in missing[: flags.at_most]]
     if flags.dry_run:
         return _plan(wanted, flags)
     return _make(wanted, flags)
@@ -89,8 +94,9 @@ def _refuse_two_wishes(flags: ReproduceFlags) -> None:
         raise ValueError(f"{wished[0]} runs nothing, but {flags.names[0]!r} is given too: leave one of them out")
     if flags.dry_run and not flags.names:
         raise ValueError(f"--dry-run needs the name of a table or figure: {', '.join(names())}")
-    if flags.at_once is not None and flags.at_once < 1:
-        raise ValueError(f"at_once is {flags.at_once}, but at least 1 is needed")
+    for name, number in (("at_once", flags.at_once), ("at_most", flags.at_most)):
+        if number is not None and number < 1:
+            raise ValueError(f"{name} is {number}, but at least 1 is needed")
 
 
 def _answer(flags: ReproduceFlags, answer: dict[str, Any], *said: str | Table) -> int:

@@ -16,8 +16,7 @@ PAPER: dict[str, list[tuple[float, float]] | None] = {
 
 STUDY = Study(
     title="Where the weights come from",
-    about="vista-uniform (every past state counts the same) and ps-kd-beta (only the last state, with VISTA's beta) "
-    "are controls of ours: what they reach, coverage did not add.",
+    about="The last two are controls of ours, as in `controls`.",
     cells=tuple(
         Cell(setting, method, changes, Paper(*numbers[place]) if numbers else None)
         for method, numbers in PAPER.items()

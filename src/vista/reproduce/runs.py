@@ -17,7 +17,7 @@ from vista.training.config import TrainConfig
 # by their multiply-adds: for an estimate only.
 IMAGES_PER_SECOND = 35_500
 SLOWER = {"resnet18": 1.0, "densenet121": 2.5, "resnet101": 4.5, "vgg16": 0.6, "vgg19": 0.75}
-SAMPLES = {"cifar100": 45_000, "tinyimagenet": 90_000}
+SAMPLES = {"cifar100": 50_000, "tinyimagenet": 100_000}
 PIXELS = {"cifar100": 1.0, "tinyimagenet": 4.0}
 # A step over cross-entropy's (results/methods-h200.json), of the methods that take noticeably longer.
 SLOWER_STEP = {
@@ -67,7 +67,8 @@ def is_named(cell: Cell, parts: Sequence[str]) -> bool:
 
 def estimated_hours(config: TrainConfig) -> float:
     """On one H200, alone."""
-    images = SAMPLES.get(config.data, 50_000) * config.epochs * SLOWER.get(config.network, 1.0)
+    trained_on = SAMPLES.get(config.data, 50_000) * (1 - config.validation)
+    images = trained_on * config.epochs * SLOWER.get(config.network, 1.0)
     smaller_batches = 64 / min(config.batch_size, 64)
     chosen = config.chosen()
     passes = SLOWER_STEP.get(chosen.method.name, 1.0) + len(chosen.method.earlier_runs(chosen.config))

@@ -50,7 +50,7 @@ def test_every_cell_of_every_table_is_a_run_that_could_be_made(name: str) -> Non
 
 
 def test_known_tables_are_all_there_and_an_unknown_one_names_the_nearest() -> None:
-    tables = "table1 table2 table3 table4 table5 table6 cutmix ema ablations beta calibration recording"
+    tables = "table1 table2 table3 table4 table5 table6 cutmix ema ablations beta calibration controls recording"
     figures = "fig1 lifespan coverage contributing surrogate"
     assert {*tables.split(), *figures.split()} == set(names())
     with pytest.raises(ValueError, match=r"'tabel2' is no table or figure; nearest is 'table2'"):
@@ -274,6 +274,7 @@ def test_commands_that_run_nothing(tmp_path: Path, capsys: pytest.CaptureFixture
     ("words", "message"),
     [
         (["table1", "--seeds", "0"], "seeds is 0, but at least 1 is needed"),
+        (["table1", "--at-most", "0"], "at_most is 0, but at least 1 is needed"),
         (["table1", "--at-once", "-3"], "at_once is -3, but at least 1 is needed"),
         (["table1", "--table"], "--table runs nothing, but 'table1' is given too"),
         (["--add", ".", "table1"], "--add runs nothing, but 'table1' is given too"),
@@ -317,6 +318,8 @@ def test_answers_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
         ("vista", "", "to be run"),
         ("vista", "CutMix", "to be run"),
     ]
+    first = answer("cutmix", "--dry-run", "--only", "symmetric 40", "--at-most", "1")["runs"]
+    assert [run["state"] for run in first] == ["in the ledger", "to be run"]
     assert plan["hours"] == pytest.approx(sum(run["hours"] for run in plan["runs"]))
     assert answer("--table") == {"written": "RESULTS.md"}
     there = answer("calibration", "--only", "40 %, validation 2 %")
