@@ -12,7 +12,7 @@ import tyro
 
 from vista.analysis.runs import Run, grouped, read_runs
 from vista.cli import terminal
-from vista.cli.arguments import parse
+from vista.cli.arguments import parse, peek
 from vista.report import drawing
 from vista.report.page import write_page
 from vista.report.watch import watch
@@ -46,6 +46,7 @@ class Report:
 
 def run(argv: list[str]) -> int:
     flags = parse(Report, argv, "report", ABOUT)
+    _refuse_what_does_nothing(flags, argv)
     if flags.every <= 0:
         raise ValueError(f"every is {flags.every}, but it must be greater than 0")
     page = Path(flags.out or "report.html") if flags.out or not flags.figures or flags.watch else None
@@ -61,14 +62,27 @@ def run(argv: list[str]) -> int:
     return 0
 
 
+def _refuse_what_does_nothing(flags: Report, argv: list[str]) -> None:
+    """Options that only say how, without the one that says what."""
+    for name in ("only", "formats"):
+        if flags.figures is None and peek(argv, name, ""):
+            raise ValueError(f"{name} chooses among the figures, but none are written: add --figures DIR")
+    if not flags.watch and peek(argv, "every", ""):
+        raise ValueError(f"every is {flags.every}, but the page is written once: add --watch to keep it fresh")
+
+
 def _watch(flags: Report, page: Path) -> int:
     def wrote(runs: Sequence[Run], over: bool) -> None:
         epochs = sum(len(run) for run in runs)
         terminal.say(f"wrote {page}: {len(runs)} runs, {epochs} epochs{', all finished' if over else ''}")
 
+    def awaits(missing: Sequence[Path]) -> None:
+        places = ", ".join(map(str, missing))
+        terminal.say(f"no run yet in {places}: waiting until one begins there (Ctrl-C stops)", sys.stderr)
+
     terminal.say(f"open {page}; it follows the runs until they have finished (Ctrl-C stops)", sys.stderr)
     try:
-        watch(flags.runs, page, wrote, seconds=flags.every)
+        watch(flags.runs, page, wrote, awaits=awaits, seconds=flags.every)
     except KeyboardInterrupt:
         return 130
     _write_figures(flags, read_runs(flags.runs))

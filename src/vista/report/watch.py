@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from vista.analysis import recorder
 from vista.analysis.runs import Run, read_runs
 from vista.report.page import write_page
 from vista.training import run_folder
 from vista.training.record import EPOCHS
+from vista.training.run_folder import find_runs
 
 State = dict[Path, tuple[int, ...]]
 
@@ -19,15 +21,27 @@ def watch(
     page: Path,
     wrote: Callable[[Sequence[Run], bool], None],
     *,
+    awaits: Callable[[Sequence[Path]], None] = lambda missing: None,
     seconds: float = 5.0,
     wait: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Write ``page`` whenever a record has changed, until every run has finished; ``wrote`` hears of it."""
+    """Write ``page`` whenever a record has changed, until every run has finished; ``wrote`` hears of it.
+
+    ``awaits`` hears which of the places hold no run yet; the others are followed meanwhile.
+    """
     before: State | None = None
+    awaited: list[Path] = []
     while True:
-        runs = _read_while_written(paths, lambda: wait(seconds))
+        missing = [place for place in map(Path, paths) if not _has_run(place)]
+        if missing and missing != awaited:
+            awaits(missing)
+        awaited = missing
+        if paths and len(missing) == len(paths):
+            wait(seconds)
+            continue
+        runs = _read_while_written([path for path in paths if Path(path) not in missing], lambda: wait(seconds))
         state = _state(runs)
-        over = all(run.is_over for run in runs)
+        over = not missing and all(run.is_over for run in runs)
         if state != before or over:
             write_page(runs, page, watching=not over, refresh_seconds=max(1, round(seconds)))
             wrote(runs, over)
@@ -35,6 +49,10 @@ def watch(
         if over:
             return
         wait(seconds)
+
+
+def _has_run(place: Path) -> bool:
+    return place.is_file() or bool(find_runs(place)) or any(place.rglob(recorder.DESCRIPTION))
 
 
 def _read_while_written(paths: Sequence[str | Path], wait: Callable[[], None]) -> list[Run]:

@@ -10,6 +10,7 @@ from made_runs import write_pictures, write_run
 
 from vista.cli import main
 from vista.label_files import read_label_file
+from vista.report.watch import watch
 from vista.training.run_folder import RunFolder
 
 
@@ -42,6 +43,19 @@ def test_watching_finished_runs_writes_once(run: Path, capsys: pytest.CaptureFix
     assert "wrote page.html: 1 runs, 4 epochs, all finished" in capsys.readouterr().out
 
 
+def test_watching_a_folder_without_a_run_says_that_it_waits(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("empty").mkdir()
+
+    def stop(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(watch.__kwdefaults__, "wait", stop)
+    assert main(["report", "empty", "--watch"]) == 130
+    assert "no run yet in empty: waiting until one begins there" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -49,6 +63,12 @@ def test_watching_finished_runs_writes_once(run: Path, capsys: pytest.CaptureFix
         (["report"], "no run was named"),
         (["report", "run", "-o", "no/where.html"], "no is no folder"),
         (["report", "run", "--watch", "--every", "0"], "every is 0"),
+        (
+            ["report", "run", "--only", "forgetting"],
+            "only chooses among the figures, but none are written: add --figures",
+        ),
+        (["report", "run", "--formats", "png", "svg", "pdf"], "formats chooses among the figures"),
+        (["report", "run", "--every", "5"], "every is 5.0, but the page is written once: add --watch"),
         (["labels", "run", "--drop"], "drop only changes what --clean FILE writes"),
         (["labels", "run", "--top", "1000"], "top is 1000, but there are 45 labelled training samples"),
         (["labels", "run", "--top", "1", "--min-score", "0.5"], "top and min_score were both given"),
