@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_runs import HAND, hand_run, write_pictures, write_run
+from made_runs import HAND, hand_run, record_of, write_pictures, write_run
 
 from vista.analysis import read_runs
+from vista.analysis.runs import Run
 from vista.report.page import write_page
 
 SHIFTED = np.roll(HAND, 1, axis=1) | np.array([[False], [False], [False], [True]])  # all right at the end
@@ -180,11 +181,188 @@ def test_cells_of_a_heat_map_are_where_and_as_dark_as_the_data(visit: Callable[.
     assert light[0, 2] == light[0, 3] > light[0, 0] > light[0, 1] == light[2, 1]
 
 
-def test_arrow_keys_walk_through_the_epochs(visit: Callable[..., Opened]) -> None:
+@pytest.mark.parametrize("name", FIGURES)
+def test_arrow_keys_walk_through_every_figure(visit: Callable[..., Opened], name: str) -> None:
     opened = visit()
-    opened.page.locator('[data-figure="contributing-set"]').focus()
-    opened.page.keyboard.press("ArrowRight")
-    assert opened.tip().startswith("epoch 2")
+    chart = opened.page.locator(f'[data-figure="{name}"]').first
+    assert chart.get_attribute("role") == "group"
+    assert chart.get_attribute("aria-label").endswith("arrow keys show its values")
+
+    def after(key: str) -> str:
+        opened.page.keyboard.press(key)
+        return opened.tip().splitlines()[0]
+
+    chart.focus()
+    first = after("ArrowRight")
+    second = after("ArrowRight")
+    assert first != second
+    if name not in ("marginal-coverage", "forgotten-classes"):  # there the rows are ranked
+        assert "epoch 1" in first
+        assert "epoch 2" in second
+    assert after("ArrowLeft") == first == after("ArrowLeft") == after("Home")  # it stops at the end
+    assert after("End") == after("ArrowRight")
+    opened.page.keyboard.press("Escape")
+    assert opened.page.locator("#tip").is_hidden()
+    assert opened.complaints == []
+
+
+def test_arrow_keys_reach_every_cell_of_a_heat_map(visit: Callable[..., Opened]) -> None:
+    opened = visit()
+    chart = opened.page.locator('[data-figure="timeline"]').first
+    chart.focus()
+    told = []
+    for key in ("ArrowRight", "ArrowRight", "ArrowUp", "ArrowDown", "ArrowDown"):
+        opened.page.keyboard.press(key)
+        told.append(opened.tip().splitlines())
+    # A state is in no teacher before its own epoch, so there is nothing below that cell.
+    expected = [(1, 1), (2, 2), (2, 3), (2, 2), (2, 2)]
+    assert [line[0].split()[-1] for line in told] == [str(state) for state, _ in expected]
+    assert [line[1].split(":")[0].split()[-1] for line in told] == [str(teacher) for _, teacher in expected]
+    assert chart.locator(".cell").is_visible()
+    opened.page.keyboard.press("Escape")
+    assert chart.locator(".cell").is_hidden()
+
+
+def test_a_run_of_one_epoch_answers_the_arrow_keys(visit: Callable[..., Opened], tmp_path: Path) -> None:
+    write_page([hand_run("one", HAND[:1])], tmp_path / "one.html")
+    for key in ("ArrowRight", "ArrowLeft"):
+        opened = visit(page=tmp_path / "one.html")
+        opened.page.locator('[data-figure="forgetting"]').focus()
+        opened.page.keyboard.press(key)
+        assert opened.tip().startswith("one, epoch 1")
+
+
+@pytest.mark.parametrize("labels", ["given", "true"])
+def test_the_page_says_which_labels_it_judges_by(visit: Callable[..., Opened], tmp_path: Path, labels: str) -> None:
+    known = {"val_true": HAND} if labels == "true" else {}
+    own = np.array([1, 1, 1, 0, 0, 0])
+    record = record_of(val_given=HAND, **known)
+    run = Run("run", Path("run"), record, classes=("x", "y"), val_labels=own, val_true=own)
+    write_page([run], tmp_path / "page.html")
+    page = visit(page=tmp_path / "page.html").page
+    assert f"% of the validation samples, {labels} labels" in page.locator("#forgetting .chart").inner_text()
+    assert f"by {labels} labels" in page.inner_text("#forgotten-classes h3")
+    assert f"mean deviation gap (%), {labels} labels" in page.locator("#comparison th").all_inner_texts()
+
+
+def test_runs_that_were_never_right_are_drawn_as_such(visit: Callable[..., Opened], tmp_path: Path) -> None:
+    never = hand_run("never", HAND & False)
+    for runs in ([never], [never, hand_run("hand")]):
+        write_page(runs, tmp_path / "never.html")
+        opened = visit(page=tmp_path / "never.html")
+        assert opened.page.locator("#forgetting .empty").all_text_contents() == ["no validation sample was ever right"]
+        for name in ("timeline", "life-expectancy"):
+            assert opened.page.locator(f"#{name} .empty").all_text_contents() == ["no state became an anchor"], name
+        assert "No state is an anchor at the end." in opened.page.inner_text("#marginal-coverage")
+        assert not [word for word in ("NaN", "Infinity") if word in opened.page.content().split("<script")[0]]
+        for chart in opened.page.locator(".chart").all():
+            chart.focus()
+            opened.page.keyboard.press("ArrowRight")
+        assert opened.complaints == []
+
+
+def test_many_groups_are_told_apart(visit: Callable[..., Opened], tmp_path: Path) -> None:
+    write_page([hand_run(f"group{k}", np.roll(HAND, k, axis=1)) for k in range(40)], tmp_path / "many.html")
+    page = visit(page=tmp_path / "many.html").page
+    look = """samples => samples.map(sample => Array.from(sample.children, mark =>
+        ["stroke", "fill", "stroke-dasharray", "d"].map(name => mark.getAttribute(name))).join())"""
+    legend = page.locator("#contributing-set .legend svg").evaluate_all(look)
+    assert len(set(legend)) == len(legend) == 40
+    assert page.locator("#contributing-set .chart path[fill=none]").count() == 40
+    # The first six need no marker; the seventh round has none again, but other dashes.
+    assert page.locator("#contributing-set .chart .marker").count() == 30
+
+
+def test_names_from_right_to_left_turn_nothing_else(visit: Callable[..., Opened], tmp_path: Path) -> None:
+    hebrew = ["\u05d0\u05d1\u05d2", "\u05d3\u05d4\u05d5", "\u05d6\u05d7\u05d8"]
+    write_run(tmp_path / "run", method="vista", teacher=True, classes=hebrew)
+    write_page([*read_runs([tmp_path / "run"]), hand_run(hebrew[0], CORRECT)], tmp_path / "page.html")
+    page = visit(page=tmp_path / "page.html").page
+    left = "element => element.getBoundingClientRect().left"
+    for card in page.locator(".suspect").all()[:5]:
+        assert card.locator("s").evaluate(left) < card.locator("b").evaluate(left)
+    for place in (".suspect s", ".suspect b", "#comparison td:first-child", ".panel h3", "#runs summary"):
+        assert page.locator(f"{place} > bdi").count() == page.locator(place).count() * (2 if "summary" in place else 1)
+    page.locator('[data-figure="contributing-set"]').focus()
+    page.keyboard.press("ArrowRight")
+    assert hebrew[0] in page.locator("#tip bdi").all_inner_texts()
+
+
+# Elements with text of their own whose contrast is lower than WCAG asks for, and what it is.
+POOR = """() => {
+    const linear = (v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    const light = (colour) => {
+        const [r, g, b] = colour.match(/[\\d.]+/g).slice(0, 3).map((v) => linear(v / 255));
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const ground = (element) => {
+        for (let at = element; at; at = at.parentElement) {
+            const colour = getComputedStyle(at).backgroundColor;
+            if (colour !== "rgba(0, 0, 0, 0)") return colour;
+        }
+    };
+    const says = (element) => [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+    const found = {};
+    for (const element of document.querySelectorAll("body *")) {
+        if (!says(element) || !element.getClientRects().length) continue;
+        const style = getComputedStyle(element);
+        const [a, b] = [light(element.ownerSVGElement ? style.fill : style.color), light(ground(element))];
+        const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+        if (ratio < 4.5) found[`${element.tagName} ${element.getAttribute("class")}`] = ratio;
+    }
+    return found;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_text_stands_out_from_its_ground(visit: Callable[..., Opened], scheme: str) -> None:
+    opened = visit(color_scheme=scheme)
+    opened.page.evaluate("document.querySelector('.suspect').append(Object.assign(document.createElement('div'), "
+                         "{ className: 'wrong', textContent: 'given is right' }))")  # fmt: skip
+    poor = opened.page.evaluate(POOR)
+    assert poor == {}
+
+
+def test_filters_are_those_of_the_page(visit: Callable[..., Opened], report: Path, tmp_path: Path) -> None:
+    write_run(tmp_path / "run", method="vista", teacher=True)
+    other = tmp_path / "other.html"
+    write_page(read_runs([tmp_path / "run"]), other)
+    page = visit().page
+    page.select_option("#filter-given", label="c")
+    page.fill("#filter-score", "0.8")
+    left = page.inner_text("#suspect-count")
+    page.goto(other.as_uri())
+    assert page.input_value("#filter-given") == ""
+    assert page.locator(".suspect").count() > 0
+    page.goto(report.as_uri())
+    assert page.inner_text("#suspect-count") == left
+    assert page.input_value("#filter-given") == "2"
+
+
+def test_filters_that_fit_no_more_are_dropped(visit: Callable[..., Opened], tmp_path: Path) -> None:
+    write_run(tmp_path / "run", method="vista", teacher=True)
+    write_run(tmp_path / "others", method="vista", teacher=True, classes=("oak", "elm", "ash"))
+    write_page(read_runs([tmp_path / "run"]), tmp_path / "page.html")
+    page = visit(page=tmp_path / "page.html").page
+    everything = page.locator(".suspect").count()
+    page.select_option("#filter-given", label="cow")
+    page.fill("#filter-score", "1")
+    assert page.locator(".suspect").count() == 0
+    page.reload()
+    assert page.locator(".suspect").count() == everything
+    page.select_option("#filter-given", label="cow")
+    write_page(read_runs([tmp_path / "others"]), tmp_path / "page.html")
+    page.reload()
+    assert page.input_value("#filter-given") == ""
+
+
+def test_a_teacher_that_suspects_nothing_is_said_to(visit: Callable[..., Opened], tmp_path: Path) -> None:
+    write_run(tmp_path / "run", method="vista", teacher=True, noise="none")
+    write_page(read_runs([tmp_path / "run"]), tmp_path / "page.html")
+    opened = visit(page=tmp_path / "page.html")
+    assert "none of 45 training labels looks wrong" in opened.page.inner_text("#suspects")
+    assert opened.page.locator("#filter-given").count() == 0
+    assert opened.complaints == []
 
 
 def test_filters_by_class_and_score(visit: Callable[..., Opened]) -> None:

@@ -3,6 +3,15 @@
 const SVG = "http://www.w3.org/2000/svg";
 const SERIES = 6;
 const DASHES = ["", "6 3", "2 2.4", "8 3 2 3", "4 2 1 2 1 2", "10 4"];
+// From the seventh series on, at x, y: a circle, square, triangle, diamond and cross.
+const MARKERS = [
+  null,
+  (x, y) => `M${x - 3} ${y}a3 3 0 1 0 6 0a3 3 0 1 0 -6 0Z`,
+  (x, y) => `M${x - 3} ${y - 3}h6v6h-6Z`,
+  (x, y) => `M${x} ${y - 4}l4 7h-8Z`,
+  (x, y) => `M${x} ${y - 4.4}l4.4 4.4l-4.4 4.4l-4.4 -4.4Z`,
+  (x, y) => `M${x - 4} ${y - 1}h3v-3h2v3h3v2h-3v3h-2v-3h-3Z`,
+];
 const redraws = [];
 
 function html(tag, attributes = {}, ...children) {
@@ -11,6 +20,9 @@ function html(tag, attributes = {}, ...children) {
   element.append(...children);
   return element;
 }
+
+// A name from outside that may run from right to left: it does not turn what stands beside it.
+const named = (text) => html("bdi", {}, text);
 
 function svg(tag, attributes = {}, text = null) {
   const element = document.createElementNS(SVG, tag);
@@ -23,6 +35,10 @@ function svg(tag, attributes = {}, text = null) {
 const largest = (list) => list.reduce((a, b) => Math.max(a, b), -Infinity);
 const smallest = (list) => list.reduce((a, b) => Math.min(a, b), Infinity);
 const colour = (place) => `var(--s${place % SERIES})`;
+// Each round through the colours has a marker of its own and shifts the dashes: 216 series differ.
+const round = (place) => Math.floor(place / SERIES);
+const marker = (place) => MARKERS[round(place) % MARKERS.length];
+const dashes = (place) => DASHES[(place + round(place) + Math.floor(round(place) / MARKERS.length)) % DASHES.length];
 const percent = (share, digits = 2) => `${(100 * share).toFixed(digits)} %`;
 const withError = (value, se, show) => show(value) + (se === null ? "" : ` ± ${show(se).replace(" %", "")}`);
 const spread = (band, i, show) => withError(band.mean[i], band.se ? band.se[i] : null, show);
@@ -39,9 +55,14 @@ function readable(bytes) {
 
 // ---------------------------------------------------------------- the tooltip
 
-function showTip(lines, x, y) {
+let follow = null; // shows the tooltip that a key asked for again, where its chart has gone
+
+// A line is text or a list of texts and elements. Who asked by a key hears it too.
+function showTip(lines, x, y, again = null) {
   const tip = document.getElementById("tip");
-  tip.replaceChildren(...lines.map((line) => html("div", {}, line)));
+  follow = again;
+  tip.setAttribute("aria-live", again ? "polite" : "off");
+  tip.replaceChildren(...lines.map((line) => html("div", {}, ...[line].flat())));
   tip.hidden = false;
   const box = tip.getBoundingClientRect();
   const left = x + 14 + box.width > innerWidth ? x - 14 - box.width : x + 14;
@@ -49,10 +70,14 @@ function showTip(lines, x, y) {
   tip.style.top = `${Math.max(4, Math.min(y - box.height - 10, innerHeight - box.height - 4))}px`;
 }
 
-function hideTip() { document.getElementById("tip").hidden = true; }
+function hideTip() {
+  follow = null;
+  document.getElementById("tip").hidden = true;
+}
 
 addEventListener("pointerdown", (event) => { if (!event.target.closest?.(".chart")) hideTip(); });
-addEventListener("scroll", hideTip, { passive: true });
+addEventListener("keydown", (event) => { if (event.key === "Escape") hideTip(); });
+addEventListener("scroll", () => (follow ?? hideTip)(), { passive: true });
 
 // ---------------------------------------------------------------- frame and axes
 
@@ -73,7 +98,7 @@ function frame(width, height, options) {
     x: (v) => margin.left + ((v - x0) / (x1 - x0)) * inner.width,
     y: (v) => margin.top + (1 - (v - y0) / (y1 - y0)) * inner.height,
   };
-  const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": options.label });
+  const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, "aria-hidden": "true" });
   for (const v of options.yTicks ?? ticks(y0, y1, 4)) {
     const y = place.y(v);
     root.append(svg("line", { class: "grid", x1: margin.left, x2: margin.left + inner.width, y1: y, y2: y }));
@@ -85,16 +110,26 @@ function frame(width, height, options) {
     root.append(svg("text", { x: place.x(v), y: height - margin.bottom + 16, "text-anchor": "middle" }, String(v)));
   }
   if (options.yLabel) root.append(svg("text", { x: 2, y: 11 }, options.yLabel));
+  if (options.empty) root.append(svg("text", { class: "empty", x: margin.left + inner.width / 2, y: margin.top + inner.height / 2, "text-anchor": "middle" }, options.empty));
   const base = margin.top + inner.height;
   root.append(svg("line", { class: "axis", x1: margin.left, x2: margin.left + inner.width, y1: base, y2: base }));
   root.append(svg("text", { x: margin.left + inner.width / 2, y: height - 4, "text-anchor": "middle" }, options.xLabel));
   return { root, margin, inner, place };
 }
 
+// Where an arrow key leads in a list: the first one to an end of it.
+function along(count, index, forward, back) {
+  const last = count - 1;
+  return (key, at) => {
+    const to = { [forward]: at === null ? 0 : at + 1, [back]: at === null ? last : at - 1, Home: 0, End: last }[key];
+    return to === undefined ? undefined : index(Math.min(last, Math.max(0, to)));
+  };
+}
+
 // A chart redraws at its own width; hover, touch and arrow keys ask it for the tooltip of a place.
-function chart(draw, name) {
-  const element = html("div", { class: "chart", tabindex: "0", "data-figure": name });
-  let drawn = null, at = 0, width = 0;
+function chart(draw, name, label) {
+  const element = html("div", { class: "chart", tabindex: "0", role: "group", "aria-roledescription": "chart", "aria-label": `${label}; arrow keys show its values`, "data-figure": name });
+  let drawn = null, at = null, width = 0;
   const redraw = (wide = element.clientWidth) => {
     width = wide;
     if (!width) return;
@@ -115,16 +150,23 @@ function chart(draw, name) {
     hideTip();
     drawn?.leave?.();
   });
-  element.addEventListener("blur", hideTip);
+  element.addEventListener("blur", () => {
+    hideTip();
+    drawn?.leave?.();
+  });
   element.addEventListener("keydown", (event) => {
-    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (!step || !drawn?.index) return;
+    if (event.key === "Escape") drawn?.leave?.();
+    const found = drawn?.step(event.key, at);
+    if (found === undefined) return;
     event.preventDefault();
-    const found = drawn.index(at + step);
     if (!found) return;
     at = found.index;
-    const box = element.getBoundingClientRect();
-    showTip(found.lines, box.left + found.x, box.top + found.y);
+    const show = () => {
+      const box = element.getBoundingClientRect();
+      if (box.bottom < 0 || box.top > innerHeight) return hideTip();
+      showTip(found.lines, box.left + found.x, box.top + found.y, show);
+    };
+    show();
   });
   new ResizeObserver(() => { if (element.clientWidth !== width) redraw(); }).observe(element);
   redraws.push({ element, redraw });
@@ -150,10 +192,16 @@ function overEpochs(parts, count, lines) {
   };
   return {
     layers: [root],
-    index,
+    step: along(count, index, "ArrowRight", "ArrowLeft"),
     at: (x) => index(Math.floor(((x - margin.left) / inner.width) * count)),
     leave: () => mark.setAttribute("visibility", "hidden"),
   };
+}
+
+// Rows from the top down, `step` high.
+function overRows(root, count, step, index) {
+  const down = along(count, index, "ArrowDown", "ArrowUp"), right = along(count, index, "ArrowRight", "ArrowLeft");
+  return { layers: [root], step: (key, at) => down(key, at) ?? right(key, at), at: (_, y) => index(Math.floor(y / step)) };
 }
 
 // ---------------------------------------------------------------- the kinds of charts
@@ -161,7 +209,8 @@ function overEpochs(parts, count, lines) {
 function bars(panel, top, name) {
   const count = panel.accuracy.mean.length;
   return chart((width) => {
-    const parts = frame(width, 240, { x: [0.5, count + 0.5], y: [0, top], xLabel: "epoch", yLabel: "% of the validation samples", wholeX: true, label: `${name}: ${panel.name}`,
+    const parts = frame(width, 240, { x: [0.5, count + 0.5], y: [0, top], xLabel: "epoch", yLabel: `% of the validation samples, ${panel.against} labels`, wholeX: true,
+      empty: largest(panel.accuracy.mean) > 0 ? "" : "no validation sample was ever right",
       yTicks: ticks(0, 100 * top, 4).map((v) => v / 100), yShow: (v) => String(Math.round(100 * v)) });
     const gap = parts.inner.width / count > 4 ? 0.43 : 0.5;
     const boxes = (low, high, half) => low.map((v, i) => {
@@ -174,9 +223,9 @@ function bars(panel, top, name) {
     for (const [band, fill] of [[panel.accuracy, "var(--ink)"], [panel.residual, "var(--on-blue)"]]) {
       if (band.se) parts.root.append(svg("path", { class: "band", d: boxes(lower(band), upper(band), 0.5), fill, opacity: 0.35 }));
     }
-    return overEpochs(parts, count, (i) => [`${panel.name}, epoch ${i + 1}`, `right then: ${spread(panel.accuracy, i, percent)}`,
+    return overEpochs(parts, count, (i) => [[named(panel.name), `, epoch ${i + 1}`], `right then: ${spread(panel.accuracy, i, percent)}`,
       `still right at the end: ${spread(panel.residual, i, percent)}`, `gap: ${spread(panel.gap, i, percent)}`]);
-  }, name);
+  }, name, `${name}: ${panel.name}`);
 }
 
 function curves(series, options, name) {
@@ -185,7 +234,7 @@ function curves(series, options, name) {
   const high = options.top ?? Math.max(largest(series.flatMap((s) => upper(s.band))), options.least ?? 0.01) * 1.04;
   const factor = options.factor ?? 1;
   return chart((width) => {
-    const parts = frame(width, options.height ?? 250, { x: [0.5, count + 0.5], y: [low, high], xLabel: options.xLabel, yLabel: options.yLabel, wholeX: true, label: options.label,
+    const parts = frame(width, options.height ?? 250, { x: [0.5, count + 0.5], y: [low, high], xLabel: options.xLabel, yLabel: options.yLabel, wholeX: true,
       yTicks: ticks(factor * low, factor * high, 4).map((v) => v / factor), yShow: (v) => String(Number((factor * v).toPrecision(6))) });
     const path = (ys) => ys.map((v, i) => `${i ? "L" : "M"}${parts.place.x(i + 1).toFixed(1)} ${parts.place.y(v).toFixed(1)}`).join("");
     for (const { band, place } of series) {
@@ -194,10 +243,17 @@ function curves(series, options, name) {
       parts.root.append(svg("path", { class: "band", d: `${path(upper(band))}${back}Z`, fill: colour(place), opacity: 0.2 }));
     }
     for (const { band, place } of series) {
-      parts.root.append(svg("path", { d: path(band.mean), fill: "none", stroke: colour(place), "stroke-width": 1.8, "stroke-dasharray": DASHES[place % SERIES], "stroke-linejoin": "round" }));
+      parts.root.append(svg("path", { d: path(band.mean), fill: "none", stroke: colour(place), "stroke-width": 1.8, "stroke-dasharray": dashes(place), "stroke-linejoin": "round" }));
+      if (marker(place)) parts.root.append(svg("path", { class: "marker", d: markers(band.mean, place, parts), fill: colour(place) }));
     }
-    return overEpochs(parts, count, (i) => [`${options.prefix ?? ""}epoch ${i + 1}`, ...series.filter((s) => i < s.band.mean.length).map((s) => `${s.name}: ${options.show(s, i)}`)]);
-  }, name);
+    return overEpochs(parts, count, (i) => [options.of ? [named(options.of), `, epoch ${i + 1}`] : `epoch ${i + 1}`, ...series.filter((s) => i < s.band.mean.length).map((s) => [named(s.name), `: ${options.show(s, i)}`])]);
+  }, name, options.label);
+}
+
+// A marker about every 60 pixels, each series from a place of its own: curves that lie on each other stay apart.
+function markers(values, place, { inner, place: at }) {
+  const every = Math.max(1, Math.round((60 * values.length) / inner.width));
+  return values.map((v, i) => (i % every === place % every ? marker(place)(Number(at.x(i + 1).toFixed(1)), Number(at.y(v).toFixed(1))) : "")).join("");
 }
 
 // A mean in its band over the cells of a heat map, in a colour that no cell has.
@@ -236,9 +292,10 @@ function cells(columns, rows, strength) {
 // Cells over epochs x rows on a canvas; `columns[s]` holds [first row, values...] of state s. A `curve` goes over them.
 function heat(options, name) {
   const { columns, rows, low, high } = options;
+  const empty = columns.some((column) => column.length > 1) ? "" : "no state became an anchor";
   const strength = (v) => (high > low ? Math.log(v / low) / Math.log(high / low) : 1);
   return chart((width, element) => {
-    const parts = frame(width, options.height ?? 240, { x: [0.5, columns.length + 0.5], y: [options.y0, rows + options.y0], xLabel: options.xLabel, yLabel: options.yLabel, wholeX: true, label: options.label });
+    const parts = frame(width, options.height ?? 240, { x: [0.5, columns.length + 0.5], y: [options.y0, rows + options.y0], xLabel: options.xLabel, yLabel: options.yLabel, wholeX: true, empty });
     const canvas = html("canvas"), scale = devicePixelRatio || 1;
     canvas.width = Math.round(parts.inner.width * scale);
     canvas.height = Math.round(parts.inner.height * scale);
@@ -248,17 +305,37 @@ function heat(options, name) {
     paint.drawImage(cells(columns, rows, strength), 0, 0, canvas.width, canvas.height);
     if (options.curve?.se) paintBand(paint, options.curve, (s) => (s + 0.5) * w, (v) => canvas.height - v * h, scale);
     element.style.height = `${options.height ?? 240}px`;
+    const mark = html("i", { class: "cell" }), { margin, inner } = parts;
+    mark.hidden = true;
+    const cell = (s, r) => {
+      const [first, ...values] = columns[s], [x, y] = [margin.left + (s / columns.length) * inner.width, margin.top + (1 - (r + 1) / rows) * inner.height];
+      return { index: [s, r], x, y, lines: options.tip(s, r, values[r - first] ?? 0) };
+    };
+    const marked = (s, r) => {
+      const found = cell(s, r);
+      Object.assign(mark.style, { left: `${found.x}px`, top: `${found.y}px`, width: `${Math.max(3, inner.width / columns.length)}px`, height: `${Math.max(3, inner.height / rows)}px` });
+      mark.hidden = false;
+      return found;
+    };
+    const leave = () => { mark.hidden = true; };
     return {
-      layers: [parts.root, canvas],
+      layers: [parts.root, canvas, mark],
+      leave,
+      step: (key, at) => {
+        const state = along(columns.length, (s) => s, "ArrowRight", "ArrowLeft")(key, at && at[0]);
+        if (state !== undefined) return marked(state, Math.max(at ? at[1] : 0, columns[state][0]));
+        if (key !== "ArrowUp" && key !== "ArrowDown") return undefined;
+        const [s, r] = at ?? [0, columns[0][0] - 1];
+        return marked(s, Math.min(rows - 1, Math.max(columns[s][0], key === "ArrowUp" ? r + 1 : r - 1)));
+      },
       at: (x, y) => {
-        const s = Math.floor(((x - parts.margin.left) / parts.inner.width) * columns.length);
-        const r = Math.floor((1 - (y - parts.margin.top) / parts.inner.height) * rows);
-        if (s < 0 || s >= columns.length || r < 0 || r >= rows) return null;
-        const [first, ...values] = columns[s];
-        return { lines: options.tip(s, r, values[r - first] ?? 0) };
+        const s = Math.floor(((x - margin.left) / inner.width) * columns.length);
+        const r = Math.floor((1 - (y - margin.top) / inner.height) * rows);
+        leave();
+        return s < 0 || s >= columns.length || r < 0 || r >= rows ? null : cell(s, r);
       },
     };
-  }, name);
+  }, name, options.label);
 }
 
 function isDark() {

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import html
 import json
+import re
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -24,7 +25,8 @@ SCRIPTS = ("charts.js", "sections.js", "gallery.js")
 
 def write_page(runs: Sequence[Run], path: Path, *, watching: bool = False, refresh_seconds: int = 5) -> None:
     """Write the page of these runs, whole or not at all; while watching it reloads itself."""
-    durable.write(path, page(payload(runs, watching=watching), refresh_seconds if watching else None).encode())
+    text = page(payload(runs, watching=watching), refresh_seconds if watching else None)
+    durable.write(path, text.encode(errors="backslashreplace"))
 
 
 def page(data: dict[str, Any], refresh_seconds: int | None = None) -> str:
@@ -47,11 +49,14 @@ def page(data: dict[str, Any], refresh_seconds: int | None = None) -> str:
 
 
 def safe_json(value: Any) -> str:
-    """JSON that may stand inside a script element: nothing in it can close the element or end a line of script."""
+    """JSON that may stand inside a script element: nothing in it can close the element or end a line of script.
+
+    A byte of a path that is no UTF-8 comes as half a surrogate pair; it is shown as its escape.
+    """
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
+    return re.sub("[\ud800-\udfff]", lambda found: f"\\\\u{ord(found[0]):04x}", text)
 
 
 def _hash(text: str) -> str:

@@ -28,11 +28,11 @@ def payload(runs: Sequence[Run], *, watching: bool = False) -> dict[str, Any]:
     first = runs[0]
     known = {name: first.config.get(name) for name in ("data", "noise")}
     epochs = max(len(run) for run in runs)
-    what = f"{known['data']}, noise {known['noise']}" if known["data"] else first.name
+    what = _isolated(f"{known['data']}, noise {known['noise']}" if known["data"] else first.name)
     waiting = len(runs) - len(begun)
     return {
-        "title": " and ".join(_listed([group.name for group in grouped(runs)]))
-        + (f" on {known['data']}" if known["data"] else ""),
+        "title": " and ".join(_listed([_isolated(group.name) for group in grouped(runs)]))
+        + (f" on {_isolated(str(known['data']))}" if known["data"] else ""),
         "subtitle": f"{what}; {len(runs)} runs, {epochs} epochs"
         + (f"; {waiting} of them have not ended their first epoch" if waiting else ""),
         "footer": f"Written by vista {vista.__version__} from the runs' records.",
@@ -43,6 +43,11 @@ def payload(runs: Sequence[Run], *, watching: bool = False) -> dict[str, Any]:
         "suspects": _suspects(groups),
         "runs": [_described(group, run) for group in grouped(runs) for run in group.runs],
     }
+
+
+def _isolated(name: str) -> str:
+    """A name that may run from right to left, so that it does not turn the words around it."""
+    return name if name.isascii() else f"\u2068{name}\u2069"
 
 
 def _listed(names: list[str]) -> list[str]:
@@ -57,7 +62,8 @@ def _described(group: Group, run: Run) -> dict[str, Any]:
 def _table(groups: Sequence[Group]) -> dict[str, Any]:
     rows = comparison(groups)
     shown = [c for c in COLUMNS if any(row.cells[c.key] is not None for row in rows)]
-    columns = [{"key": c.key, "title": c.title, "digits": c.digits} for c in shown]
+    judged = {"gap": f", {figures.common_labels(groups)} labels"}
+    columns = [{"key": c.key, "title": c.title + judged.get(c.key, ""), "digits": c.digits} for c in shown]
     return {"columns": columns, "rows": _plain(rows)}
 
 
@@ -107,7 +113,9 @@ def _suspects(groups: Sequence[Group]) -> dict[str, Any] | None:
     rows: list[dict[str, Any]] = [
         {key: value for key, value in row.items() if not key.endswith("_name")} for row in found["suspects"]
     ]
-    note = f"By {run.path}: about {found['estimated']} of {found['samples']} training labels look wrong"
+    about = f"about {found['estimated']} of {found['samples']} training labels look wrong"
+    none = f"none of {found['samples']} training labels looks wrong"
+    note = f"By {_isolated(str(run.path))}: {about if found['estimated'] else none}"
     quality = found["quality"]
     if quality is not None and quality["auroc"] is not None:
         note += (
@@ -122,7 +130,7 @@ def _suspects(groups: Sequence[Group]) -> dict[str, Any] | None:
         uris, note = [], f"{note}. No pictures: {error}"
     for row, uri in zip(rows, uris):
         row["picture"] = uri
-    return {"rows": rows, "classes": list(run.classes or ()), "note": f"{note}."} if rows else None
+    return {"rows": rows, "classes": list(run.classes or ()), "note": f"{note}."}
 
 
 def _plain(value: Any) -> Any:

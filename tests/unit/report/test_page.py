@@ -87,6 +87,29 @@ def test_without_the_data_suspects_are_rows_and_the_page_says_why(tmp_path: Path
     assert not any("picture" in row for row in found["rows"])
 
 
+def test_a_teacher_that_suspects_nothing_is_no_missing_teacher(tmp_path: Path) -> None:
+    write_run(tmp_path / "clean", method="vista", teacher=True, noise="none")
+    found = payload(read_runs([tmp_path / "clean"]))["suspects"]
+    assert found["rows"] == []
+    assert ": none of 45 training labels looks wrong" in found["note"]
+    write_run(tmp_path / "plain")
+    assert payload(read_runs([tmp_path / "plain"]))["suspects"] is None
+
+
+def test_what_is_no_utf8_is_shown_as_its_escape(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", method="vista", teacher=True, classes=["a\udc80", "b", "c"])
+    write_page(read_runs([run]), tmp_path / "page.html")
+    assert data_of(tmp_path / "page.html")["suspects"]["classes"][0] == r"a\udc80"
+    write_page([hand_run("alone\udcff")], tmp_path / "page.html")
+    assert data_of(tmp_path / "page.html")["runs"][0]["path"] == r"alone\udcff"
+    assert r"<title>alone\udcff" in (tmp_path / "page.html").read_text().replace("\u2068", "")
+
+
+def test_a_name_from_right_to_left_does_not_turn_the_title() -> None:
+    data = payload([hand_run("\u05d0"), hand_run("b")])
+    assert data["title"] == "\u2068\u05d0\u2069 and b"
+
+
 def test_thumbnails_are_small_and_the_page_stays_light(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     uri = pictures.thumbnail(np.random.default_rng(0).integers(0, 256, (64, 96, 3), dtype=np.uint8))
     assert uri.startswith("data:image/png;base64,")
@@ -165,6 +188,21 @@ def test_watching_looks_twice_at_a_run_that_is_just_being_written(tmp_path: Path
     (run / "coverage.safetensors").unlink()
     with pytest.raises(FileNotFoundError, match=r"it has no coverage\.safetensors"):
         watch([run], tmp_path / "page.html", lambda _, over: None, wait=lambda _: None)
+
+
+def test_watching_waits_for_a_run_where_there_is_none_yet(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    heard: list[Any] = []
+    steps = iter((lambda: None, lambda: write_run(first / "run"), lambda: write_run(second, seed=1)))
+    watch(
+        [first, second],
+        tmp_path / "page.html",
+        lambda runs, over: heard.append((len(runs), over)),
+        awaits=lambda missing: heard.append([place.name for place in missing]),
+        wait=lambda _: next(steps)(),
+    )
+    assert heard == [["first", "second"], ["second"], (1, False), (2, True)]
 
 
 METRICS = {"top1": 0.5, "ece": 0.1, "aurc": 0.1}
