@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -37,6 +37,7 @@ class Summary:
     beta: float  # beta_t, the weight of the teacher in the coming epoch
     unrecorded: int  # training samples without a prediction of this epoch
     event: str | None = None  # what was out of the ordinary
+    options: Options = field(default_factory=Options, repr=False)  # those of its Vista, for who draws or logs it
 
 
 class Vista:
@@ -221,10 +222,10 @@ class Vista:
         absent = [part for part in STATE if part not in state]
         if absent:
             raise ValueError(f"the state lacks {', '.join(absent)}: it is damaged, or not whole")
-        for field, ours in self._describe().items():
-            theirs = state["identity"].get(field)
+        for name, ours in self._describe().items():
+            theirs = state["identity"].get(name)
             if theirs != ours:
-                raise ValueError(f"the state was made with {field}={theirs!r}, but this Vista has {field}={ours!r}")
+                raise ValueError(f"the state was made with {name}={theirs!r}, but this Vista has {name}={ours!r}")
         # Everything is read and measured before anything is changed: a damaged state leaves this one as it was.
         epoch = whole(state["epoch"], "the state's epoch")
         states, counts = (
@@ -413,7 +414,7 @@ class Vista:
         anchors = self._anchors()
         if not anchors:
             event = f"no state covers more than {self.tau:g} of the validation set: the next targets are the labels"
-        return Summary(self.epoch, accuracy, anchors, self._beta(), unrecorded, event)
+        return Summary(self.epoch, accuracy, anchors, self._beta(), unrecorded, event, self._options)
 
 
 def _digest(labels: Tensor) -> str:

@@ -28,6 +28,7 @@ LAYERS = [  # lowest first; a room may use its own layer and what lies below
         "exchange",
         "durable",
         "fused_sum",
+        "spreadsheet",
     },
     {"store", "teacher", "fusion", "options"},
     {"distiller", "functional"},

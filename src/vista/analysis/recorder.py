@@ -151,12 +151,27 @@ class TrajectoryRecorder:
 
 def read_description(folder: Path) -> dict[str, Any]:
     """What a recorder's folder says of its training."""
-    about = dict(durable.read_json(folder / DESCRIPTION))
+    about = durable.read_json(folder / DESCRIPTION)
+    if not isinstance(about, dict):
+        raise ValueError(
+            f"{folder / DESCRIPTION} is damaged: it holds {type(about).__name__}, where named values belong"
+        )
     if about.get("format") != FORMAT:
         raise ValueError(
             f"{folder / DESCRIPTION} has format {about.get('format')!r}, but this version reads format {FORMAT}"
         )
+    for name, kinds in KINDS.items():
+        if not isinstance(about.get(name), kinds):
+            raise ValueError(f"{folder / DESCRIPTION} is damaged: {name} is {about.get(name)!r}")
     return about
+
+
+KINDS: dict[str, tuple[type, ...]] = {
+    "config": (dict,),
+    "classes": (list,),
+    "val_labels": (list,),
+    "true_labels": (list, type(None)),
+}
 
 
 def _count_classes(labels: Integers, num_classes: int | None, classes: Sequence[str] | None) -> int:

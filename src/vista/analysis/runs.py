@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from vista import noise
+from vista import coverage, noise, teacher
 from vista.analysis import other_tools, recorder
 from vista.analysis.trajectory import Matrix
 from vista.training import run_folder
@@ -65,8 +66,10 @@ class Run:
     @property
     def options(self) -> dict[str, Any]:
         """Of its method, where it is one that keeps anchors; else those of Basic, as if it had kept them."""
-        own = self.config.get("options") or {}
-        return {name: own.get(name, usual) for name, usual in ANCHOR_OPTIONS.items()}
+        own = self.config.get("options")
+        own = own if isinstance(own, dict) else {}  # a recorder's run may be described by anything
+        known = {name: own[name] for name, fits in ANCHOR_VALUES.items() if name in own and fits(own[name])}
+        return ANCHOR_OPTIONS | known
 
     @property
     def keeps_anchors(self) -> bool:
@@ -83,6 +86,7 @@ class Run:
     def seed(self) -> Any:
         return self.config.get("seed")
 
+    @functools.cached_property
     def validation_set(self) -> str | None:
         """A hash of its given labels; ``None`` where they are not known."""
         if self.val_labels is None:
@@ -91,6 +95,11 @@ class Run:
 
 
 ANCHOR_OPTIONS: dict[str, Any] = {"tau": 0.0, "order": "accuracy", "weights": "coverage"}
+ANCHOR_VALUES: dict[str, Callable[[Any], bool]] = {
+    "tau": lambda value: isinstance(value, int | float) and 0 <= value < 1,
+    "order": lambda value: value in coverage.ORDERS,
+    "weights": lambda value: value in teacher.WEIGHTS,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +113,12 @@ class Group:
     def epochs(self) -> int:
         """How many epochs all of its runs have behind them."""
         return min(len(run) for run in self.runs)
+
+
+def common_labels(groups: Sequence[Group]) -> Against:
+    """What forgetting is judged by where groups stand side by side: true labels where all runs know them."""
+    known = all(run.best_labels == "true" for group in groups for run in group.runs)
+    return "true" if known else "given"
 
 
 def read_run(path: str | Path) -> Run:
@@ -120,7 +135,8 @@ def read_runs(paths: Sequence[str | Path]) -> list[Run]:
     """Every run named, and every run below a folder that is none itself; refused where they cannot be compared."""
     if not paths:
         raise ValueError("no run was named: give a run's folder, or a folder with runs below it")
-    runs = [read_run(place) for path in paths for place in _places(Path(path))]
+    places = {place.resolve(): place for path in reversed(paths) for place in reversed(_places(Path(path)))}
+    runs = [read_run(place) for place in reversed(places.values())]
     check_comparable(runs)
     return runs
 
@@ -148,19 +164,32 @@ def check_comparable(runs: Sequence[Run]) -> None:
             if first.config.get(name, run.config.get(name)) != run.config.get(name, first.config.get(name)):
                 ours, theirs = first.config[name], run.config[name]
                 raise ValueError(f"{first.path} has {name} {ours}, but {run.path} has {theirs}: {APART}")
-    for one in grouped(runs):
-        for other in grouped(runs):
+    groups = grouped(runs)
+    for group in groups:
+        _refuse_one_twice(group)
+    for place, one in enumerate(groups):
+        for other in groups[place:]:
             _check_same_validation(one, other)
 
 
 APART = "they have different validation sets, so report them apart"
 
 
+def _refuse_one_twice(group: Group) -> None:
+    """A copy of a run is no other seed: averaged in, it would make the error smaller than it is."""
+    known: dict[tuple[Any, ...], Run] = {}
+    for run in group.runs:
+        seeds = tuple(run.config.get(name) for name in SEEDS)
+        first = known.setdefault(seeds, run)
+        if first is not run and run.seed is not None:
+            raise ValueError(f"{first.path} and {run.path} are one run twice, with seed {run.seed}: name one of them")
+
+
 def _check_same_validation(one: Group, other: Group) -> None:
     common = False
     for a in one.runs:
         for b in other.runs:
-            mine, theirs = a.validation_set(), b.validation_set()
+            mine, theirs = a.validation_set, b.validation_set
             common |= mine is None or theirs is None or mine == theirs
             if a.seed is not None and a.seed == b.seed and None not in (mine, theirs) and mine != theirs:
                 raise ValueError(

@@ -11,6 +11,7 @@ from typing import Any
 from vista import durable
 from vista.analysis import suspects
 from vista.analysis.suspects import Labels, Suspects
+from vista.spreadsheet import cell
 from vista.training import run_folder
 from vista.training.run_folder import RunFolder
 
@@ -52,8 +53,10 @@ def rows(found: Suspects, count: int) -> list[dict[str, Any]]:
 
 
 def write_csv(path: Path, found: Suspects, count: int) -> None:
-    """One line per suspect; class names are quoted as CSV needs it."""
-    table, text = rows(found, count), io.StringIO(newline="")
+    """One line per suspect; class names are quoted as CSV needs it, and never a formula."""
+    names = ("given_name", "suggested_name")
+    table = [row | {name: cell(row[name]) for name in names} for row in rows(found, count)]
+    text = io.StringIO(newline="")
     fields = FIELDS if found.true is None else (*FIELDS, "true")
     writer = csv.DictWriter(text, fields, lineterminator="\n")
     writer.writeheader()
@@ -85,16 +88,31 @@ def report_of(folder: RunFolder, most: int) -> dict[str, Any] | None:
 
 def read_json(path: Path, num_classes: int) -> dict[str, Any]:
     """What :func:`write_json` wrote; another format or a class that there is not is refused by name."""
-    kept = dict(durable.read_json(path))
+    kept = durable.read_json(path)
+    if not isinstance(kept, dict):
+        raise ValueError(
+            f"{path} is damaged: it holds {type(kept).__name__}, where a list of suspects has named values"
+        )
     if kept.get("format") != FORMAT:
         raise ValueError(f"{path} has format {kept.get('format')!r}, but this version reads format {FORMAT}")
-    for row in kept["suspects"]:
+    if not isinstance(kept.get("suspects"), list) or not all(_is_whole(kept.get(n)) for n in ("samples", "estimated")):
+        raise ValueError(f"{path} is damaged: it lacks the suspects, or how many samples there are; {AGAIN}")
+    for place, row in enumerate(kept["suspects"]):
+        if not isinstance(row, dict) or any(name not in row for name in FIELDS):
+            raise ValueError(f"{path} is damaged: suspect {place} lacks one of {', '.join(FIELDS)}; {AGAIN}")
         for name in ("given", "suggested", "true"):
-            if not 0 <= row.get(name, 0) < num_classes:
+            if not _is_whole(row.get(name, 0)) or not 0 <= row.get(name, 0) < num_classes:
                 raise ValueError(
                     f"{path}: {name} of sample {row['id']} is {row[name]}, but num_classes is {num_classes}"
                 )
     return kept
+
+
+AGAIN = "`vista labels RUN` writes it again"
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def write_json(path: Path, found: Suspects, count: int) -> None:

@@ -107,6 +107,13 @@ def suspect_labels(
 ) -> Suspects:
     """Rank samples by how little ``probs`` ``[n, K]`` believe their ``given`` label ``[n]``; -1 has none to doubt."""
     values, labels = _checked(probs, given)
+    for name, numbers in (("ids", ids), ("true", true)):
+        if numbers is not None and np.shape(numbers) != labels.shape:
+            raise ValueError(
+                f"{name} has shape {np.shape(numbers)}, but one number for each of {len(labels)} is needed"
+            )
+    if classes is not None and len(classes) != values.shape[1]:
+        raise ValueError(f"classes has {len(classes)} names, but probs has {values.shape[1]} classes")
     labelled = np.flatnonzero(labels >= 0)
     values, own = values[labelled], labels[labelled]
     if len(np.unique(own)) < 2:

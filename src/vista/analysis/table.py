@@ -10,7 +10,20 @@ from typing import Any, Literal
 import numpy as np
 
 from vista.analysis import trajectory
-from vista.analysis.runs import Group, Run
+from vista.analysis.runs import Against, Group, Run, common_labels
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A run as a row has it: the epochs that all runs of its group have behind them, and the labels of all groups."""
+
+    run: Run
+    epochs: int
+    labels: Against
+    is_over: bool  # every run of the group has its final metrics
+
+    def correct(self, against: Against) -> trajectory.Matrix:
+        return self.run.correct(against)[: self.epochs]
 
 
 @dataclass(frozen=True)
@@ -18,7 +31,7 @@ class Column:
     key: str
     title: str
     better: Literal["higher", "lower"] | None
-    of_run: Callable[[Run], float | None]
+    of_run: Callable[[Shown], float | None]
     digits: int = 2
 
 
@@ -40,7 +53,8 @@ class Row:
 
 def comparison(groups: Sequence[Group]) -> list[Row]:
     """Accuracies, gaps and calibration in percent, over the runs that have an epoch behind them."""
-    rows = [Row(g.name, len(g.runs), g.epochs, g.runs[0].epochs, _cells(g)) for g in groups]
+    labels = common_labels(groups)
+    rows = [Row(g.name, len(g.runs), g.epochs, g.runs[0].epochs, _cells(g, labels)) for g in groups]
     return [Row(r.name, r.seeds, r.epochs, r.planned, _marked(r, rows)) for r in rows]
 
 
@@ -51,67 +65,75 @@ def mean_and_error(values: Sequence[float]) -> Cell:
     return Cell(float(array.mean()), error)
 
 
-def _cells(group: Group) -> dict[str, Cell | None]:
+def _cells(group: Group, labels: Against) -> dict[str, Cell | None]:
     cells: dict[str, Cell | None] = {}
+    is_over = all(run.metrics is not None for run in group.runs)
+    shown = [Shown(run, group.epochs, labels, is_over) for run in group.runs]
     for column in COLUMNS:
-        values = [column.of_run(run) if len(run) else None for run in group.runs]
+        values = [column.of_run(run) if group.epochs else None for run in shown]
         known = [value for value in values if value is not None]
         cells[column.key] = mean_and_error(known) if len(known) == len(values) else None
     return cells
 
 
 def _marked(row: Row, rows: list[Row]) -> dict[str, Cell | None]:
-    """The best of each column, all of them on ties of what is shown; one row alone is no comparison."""
+    """The best of each column, all of them on ties of what is shown; one value alone is no comparison."""
     cells: dict[str, Cell | None] = {}
     for column in COLUMNS:
         own = row.cells[column.key]
-        if own is None or column.better is None or len(rows) == 1:
+        shown = [round(c.mean, column.digits) for r in rows if (c := r.cells[column.key]) is not None]
+        if own is None or column.better is None or len(shown) == 1:
             cells[column.key] = own
             continue
-        shown = [round(c.mean, column.digits) for r in rows if (c := r.cells[column.key]) is not None]
         best = max(shown) if column.better == "higher" else min(shown)
         cells[column.key] = Cell(own.mean, own.se, round(own.mean, column.digits) == best)
     return cells
 
 
-def _test_top1(which: Literal["best", "last"]) -> Callable[[Run], float | None]:
-    def of_run(run: Run) -> float | None:
-        if run.metrics is not None:
-            return 100 * float(run.metrics[which]["test"]["top1"])
-        if not run.has("test"):
+def _test_top1(which: Literal["best", "last"]) -> Callable[[Shown], float | None]:
+    def of_run(shown: Shown) -> float | None:
+        if shown.is_over:
+            return 100 * float(_metrics(shown)[which]["test"]["top1"])
+        if not shown.run.has("test"):
             return None
-        row = -1 if which == "last" else trajectory.best_epoch(run.correct("given")) - 1
-        return 100 * float(run.correct("test")[row].mean())
+        row = -1 if which == "last" else trajectory.best_epoch(shown.correct("given")) - 1
+        return 100 * float(shown.correct("test")[row].mean())
 
     return of_run
 
 
-def _metric(name: str, factor: float) -> Callable[[Run], float | None]:
-    def of_run(run: Run) -> float | None:
-        return None if run.metrics is None else factor * float(run.metrics["best"]["test"][name])
+def _metric(name: str, factor: float) -> Callable[[Shown], float | None]:
+    def of_run(shown: Shown) -> float | None:
+        return factor * float(_metrics(shown)["best"]["test"][name]) if shown.is_over else None
 
     return of_run
 
 
-def _validation(which: Literal["best", "last"]) -> Callable[[Run], float | None]:
-    def of_run(run: Run) -> float | None:
-        accuracy = trajectory.intermediate_accuracy(run.correct("given"))
+def _metrics(shown: Shown) -> dict[str, Any]:
+    assert shown.run.metrics is not None
+    return shown.run.metrics
+
+
+def _validation(which: Literal["best", "last"]) -> Callable[[Shown], float | None]:
+    def of_run(shown: Shown) -> float | None:
+        accuracy = trajectory.intermediate_accuracy(shown.correct("given"))
         return 100 * float(accuracy.max() if which == "best" else accuracy[-1])
 
     return of_run
 
 
-def _gap(run: Run) -> float | None:
-    return 100 * float(trajectory.deviation_gap(run.correct(run.best_labels)).mean())
+def _gap(shown: Shown) -> float | None:
+    return 100 * float(trajectory.deviation_gap(shown.correct(shown.labels)).mean())
 
 
-def _anchors(run: Run) -> float | None:
-    counts: list[Any] = [line["anchors"] for line in run.record.lines if "anchors" in line]
+def _anchors(shown: Shown) -> float | None:
+    lines = shown.run.record.lines[: shown.epochs]
+    counts: list[Any] = [line["anchors"] for line in lines if "anchors" in line]
     return float(max(counts)) if counts else None
 
 
-def _minutes(run: Run) -> float | None:
-    timed = [timing for timing in run.record.timings if "train_seconds" in timing]
+def _minutes(shown: Shown) -> float | None:
+    timed = [timing for timing in shown.run.record.timings[: shown.epochs] if "train_seconds" in timing]
     return sum(t["train_seconds"] + t["evaluate_seconds"] for t in timed) / 60 if timed else None
 
 

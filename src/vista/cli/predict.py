@@ -16,12 +16,12 @@ from vista import durable
 from vista.cli import terminal
 from vista.cli.arguments import parse
 from vista.data import source
+from vista.spreadsheet import cell
 from vista.training.config import check_device
 from vista.training.evaluation import logits
 from vista.training.run_folder import RunFolder, Which
 
 HELP = "predict the classes of samples, to a CSV file"
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what spreadsheets take for a formula at the beginning of a cell
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,3 @@ def _array_x(path: Path) -> NDArray[Any] | None:
     if len(wrong):
         raise ValueError(f"{path}: x[{wrong[0]}] holds a value that is not finite in float32")
     return features
-
-
-def cell(text: str) -> str:
-    """A class name as a spreadsheet will show it, never as a formula it would run."""
-    return f"'{text}" if text.startswith(FORMULA) else text

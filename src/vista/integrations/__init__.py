@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from torch.utils.data import DistributedSampler, SequentialSampler
+from torch.utils.data import BatchSampler, DistributedSampler, SequentialSampler
 
 from vista import exchange
 from vista.distiller import Vista
@@ -35,7 +35,23 @@ def shared_state(vista: Vista) -> dict[str, Any]:
 
 def positions(loader: Any) -> list[list[int]]:
     """Which samples each batch of a validation loader holds, on this process."""
-    kind = type(loader.sampler)
-    if kind not in (SequentialSampler, DistributedSampler) or getattr(loader.sampler, "shuffle", False):
-        raise ValueError(f"the validation loader draws by {kind.__name__}, but its samples must come in order")
-    return list(loader.batch_sampler)
+    batches = loader.batch_sampler
+    if batches is None:
+        raise ValueError("the validation loader has batch_size=None, but batches of a known size are needed")
+    sampler = getattr(batches, "sampler", None)
+    in_order = type(sampler) in (SequentialSampler, DistributedSampler) and not getattr(sampler, "shuffle", False)
+    if type(batches) is not BatchSampler or not in_order:
+        kind = type(batches if type(batches) is not BatchSampler else sampler).__name__
+        raise ValueError(f"the validation loader draws by {kind}, but its samples must come in order")
+    return list(batches)
+
+
+def first_loader(loaders: Any) -> Any:
+    """Of one or several validation loaders the one that VISTA hears."""
+    several = [*loaders.values()] if isinstance(loaders, dict) else loaders
+    return several[0] if isinstance(several, list) else several
+
+
+def is_trial(trainer: Any) -> bool:
+    """Whether a trainer runs a batch or so of an epoch, to see that the parts fit: nothing is decided then."""
+    return bool(trainer.fast_dev_run)

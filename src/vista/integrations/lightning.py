@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vista import exchange
 from vista.distiller import Summary, Vista
-from vista.integrations import comes_with, positions, shared_state
+from vista.integrations import comes_with, first_loader, is_trial, positions, shared_state
 
 with comes_with("lightning"):
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -35,7 +35,7 @@ class VistaCallback(Callback):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit":
-            if trainer.max_epochs != self.vista.num_epochs:
+            if trainer.max_epochs != self.vista.num_epochs and not is_trial(trainer):
                 raise ValueError(f"max_epochs is {trainer.max_epochs}, but Vista plans epochs={self.vista.num_epochs}")
             pl_module.vista = self.vista  # type: ignore[assignment]
             pl_module.register_forward_hook(self._note_logits)
@@ -61,8 +61,7 @@ class VistaCallback(Callback):
 
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.state.fn == "fit":
-            loaders: Any = trainer.val_dataloaders
-            loader = loaders[0] if isinstance(loaders, list) else loaders
+            loader = first_loader(trainer.val_dataloaders)
             self._val_positions, m = positions(loader), len(loader.dataset)
             self._val_logits, self._val_seen = torch.zeros(m, self.vista.num_classes), torch.zeros(m).bool()
 
@@ -79,6 +78,8 @@ class VistaCallback(Callback):
         self._logits = None
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if is_trial(trainer):
+            return
         if not self._val_seen.any():
             raise RuntimeError(f"epoch {self.vista.epoch + 1} had no validation: use check_val_every_n_epoch=1")
         seen = self._val_seen.nonzero().flatten()

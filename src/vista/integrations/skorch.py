@@ -7,13 +7,10 @@ from weakref import WeakSet
 
 import torch
 from sklearn.preprocessing import LabelEncoder  # type: ignore[import-untyped]
-from torch import nn
 
-from vista.data.holdout import holdout
-from vista.data.indexed import indexed
-from vista.distiller import Vista
+from vista import Vista, indexed
 from vista.integrations import comes_with, positions
-from vista.integrations.net_parameters import READ_LATER, check_options
+from vista.integrations.net_input import READ_LATER, check_labels, check_options, heeded, parts
 from vista.integrations.noting_iterator import NotingIterator
 
 with comes_with("skorch"):
@@ -35,9 +32,10 @@ class VistaClassifier(NeuralNetClassifier):  # type: ignore[misc]
     being_fitted: ClassVar[WeakSet[Any]] = WeakSet()  # not in the net: a pickled one is no longer fitted
 
     def __init__(self, module: Any, *args: Any, epochs: int = 40, tau: float = 0.0, validation_fraction: float = 0.1,
-                 split_seed: int = 0, criterion: Any = nn.CrossEntropyLoss, **kwargs: Any) -> None:  # fmt: skip
+                 split_seed: int = 0, criterion: Any = torch.nn.CrossEntropyLoss, **kwargs: Any) -> None:  # fmt: skip
         self.tau, self.validation_fraction, self.split_seed = tau, validation_fraction, split_seed
-        super().__init__(module, *args, criterion=criterion, **{"train_split": None, **kwargs, "max_epochs": epochs})
+        heeded(kwargs).update(criterion=criterion, train_split=None, max_epochs=epochs)
+        super().__init__(module, *args, **kwargs)
 
     def set_params(self, **params: Any) -> Any:
         check_options(params)
@@ -46,6 +44,7 @@ class VistaClassifier(NeuralNetClassifier):  # type: ignore[misc]
         return self
 
     def fit(self, X: Any, y: Any, X_val: Any = None, y_val: Any = None, **fit_params: Any) -> Any:
+        check_labels(y, X_val, y_val)
         self.vista_, self.validation_ = None, None if X_val is None else (X_val, y_val)
         return super().fit(X, y, **fit_params)
 
@@ -53,22 +52,17 @@ class VistaClassifier(NeuralNetClassifier):  # type: ignore[misc]
         self.encoder_ = LabelEncoder().fit(y if self.classes is None else self.classes)
         self.being_fitted.add(self)
         self.val_logits_: tuple[Any, ...] = ()
-        left = self.epochs - (self.vista_.epoch if self.vista_ else 0)
+        done = self.vista_.epoch if self.vista_ else 0
         try:
-            return super().fit_loop(X, self.encoder_.transform(y), epochs or left, **fit_params)
+            return super().fit_loop(X, self.encoder_.transform(y), epochs or self.epochs - done, **fit_params)
         finally:
             self.being_fitted.discard(self)
 
     def get_split_datasets(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
-        train, labels = self.get_dataset(X, y), y
-        if self.validation_ is None:
-            train, val, labels, val_labels = holdout(train, y, self.validation_fraction, self.split_seed)
-        else:
-            val_labels = self.encoder_.transform(self.validation_[1])
-            val = self.get_dataset(self.validation_[0], val_labels)
+        train, val, labels, val_labels = parts(self, X, y)
         check_options(vars(self))
-        options = {"num_classes": len(self.classes_), "epochs": self.epochs, "tau": self.tau}
-        vista = Vista(labels, val_labels=val_labels, **options, **self.get_params_for("vista"))
+        options = {"epochs": self.epochs, "tau": self.tau, **self.get_params_for("vista")}
+        vista = Vista(labels, num_classes=len(self.classes_), val_labels=val_labels, **options)
         if self.vista_ is not None:  # partial_fit goes on, but not with other data or options
             vista.load_state_dict(self.vista_.state_dict())
         self.vista_ = vista
@@ -81,7 +75,9 @@ class VistaClassifier(NeuralNetClassifier):  # type: ignore[misc]
         return NotingIterator(loader, self) if training else loader
 
     def get_loss(self, y_pred: Any, y_true: Any, X: Any = None, training: bool = False) -> Any:
-        return self.vista_.loss(y_pred, self.index_) if training else super().get_loss(y_pred, y_true, X)
+        if not training:
+            return super().get_loss(y_pred, y_true, X)
+        return self.vista_.loss(y_pred, self.index_, class_weight=getattr(self.criterion_, "weight", None))
 
     def validation_step(self, batch: Any, **fit_params: Any) -> Any:
         step = super().validation_step(batch, **fit_params)

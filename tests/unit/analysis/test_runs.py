@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -130,3 +131,42 @@ def test_a_bad_npz_is_refused_by_key(tmp_path: Path, arrays: dict, message: str)
     np.savez(tmp_path / "bad.npz", **arrays)
     with pytest.raises(ValueError, match=message):
         read_run(tmp_path / "bad.npz")
+
+
+def test_a_run_named_twice_is_one_run(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs" / "ce-seed0")
+    write_run(tmp_path / "runs" / "ce-seed1", seed=1)
+    runs = read_runs(
+        [tmp_path / "runs" / "ce-seed1", tmp_path / "runs", tmp_path / "runs" / ".." / "runs" / "ce-seed0"]
+    )
+    assert [run.name for run in runs] == ["ce-seed1", "ce-seed0"]
+
+
+def test_a_copy_of_a_run_is_no_other_seed(tmp_path: Path) -> None:
+    write_run(tmp_path / "one", seed=3)
+    write_run(tmp_path / "two", seed=3)
+    with pytest.raises(ValueError, match=r"one and .*two are one run twice, with seed 3: name one of them"):
+        read_runs([tmp_path])
+
+
+@pytest.mark.parametrize("options", ["adam", {"tau": None}, {"order": "sideways"}, {"weights": ["x"]}, [1]])
+def test_a_recorders_training_may_be_described_by_anything(tmp_path: Path, options: Any) -> None:
+    TrajectoryRecorder(tmp_path, [0, 1, 2], config={"method": "mine", "options": options})
+    assert read_run(tmp_path).options == {"tau": 0.0, "order": "accuracy", "weights": "coverage"}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("[]", "it holds list"), ('{"format": 1}', "config is None"), ('{"format": 1, "config": []}', r"config is \[\]")],
+)
+def test_a_damaged_description_is_named(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "trajectory.json").write_text(content)
+    with pytest.raises(ValueError, match=rf"trajectory\.json is damaged: {message}"):
+        read_run(tmp_path)
+
+
+def test_many_runs_are_compared_without_delay(tmp_path: Path) -> None:
+    """Labels are hashed once a run, not once a pair."""
+    runs = [hand_run(config={"method": f"m{i}"}) for i in range(3)]
+    assert all(run.validation_set == run.validation_set for run in runs)
+    assert all("validation_set" in vars(run) for run in runs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -127,3 +128,40 @@ def test_the_corrected_file_is_read_back_as_labels(tmp_path: Path, drop: bool) -
     assert (read[wrong] == (-1 if drop else labels.true[wrong])).all()
     others = np.setdiff1d(np.arange(len(read)), wrong)
     assert (read[others] == labels.given[others]).all()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"ids": [1]}, r"ids has shape \(1,\), but one number for each of 3"),
+        ({"true": [0, 1, 0, 1]}, r"true has shape \(4,\), but one number for each of 3"),
+        ({"classes": ("a",)}, "classes has 1 names, but probs has 2 classes"),
+    ],
+)
+def test_what_describes_the_samples_must_fit_them(more: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        suspect_labels(np.full((3, 2), 0.5), [0, 1, 0], **more)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([1], "it holds list"),
+        ({"format": 1}, "it lacks the suspects"),
+        ({"format": 1, "samples": 3, "estimated": 2, "suspects": [{"id": 1}]}, "suspect 0 lacks one of id, given"),
+        ({"format": 1, "samples": "3", "estimated": 2, "suspects": []}, "it lacks the suspects, or how many"),
+    ],
+)
+def test_a_damaged_list_is_named(tmp_path: Path, content: Any, message: str) -> None:
+    path = tmp_path / suspect_files.LIST
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=rf"suspected_labels\.json is damaged: {message}"):
+        suspect_files.read_json(path, 3)
+
+
+def test_a_class_that_is_called_like_a_formula_is_none_in_the_csv(tmp_path: Path) -> None:
+    found = suspect_labels(np.array([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9]]), [1, 0, 1], classes=("=SUM(A1)", "plain"))
+    suspect_files.write_csv(tmp_path / "a.csv", found, 1)
+    (row,) = csv.DictReader((tmp_path / "a.csv").read_text().splitlines())
+    assert (row["given_name"], row["suggested_name"]) == ("plain", "'=SUM(A1)")
+    assert suspect_files.rows(found, 1)[0]["suggested_name"] == "=SUM(A1)"

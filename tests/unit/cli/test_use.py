@@ -19,9 +19,9 @@ import pytest
 
 from vista.cli.arguments import method_flag
 from vista.cli.methods import explanations
-from vista.cli.predict import cell
 from vista.data import download
 from vista.methods import available, choose
+from vista.spreadsheet import cell
 from vista.training import run_folder
 
 from .conftest import Vista

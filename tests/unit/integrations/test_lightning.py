@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.utils.data import DataLoader
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 
 lightning = pytest.importorskip("lightning.pytorch", reason="needs vista-distill[lightning]")
 from torchmetrics.classification import MulticlassAccuracy  # noqa: E402  (comes with Lightning)
@@ -146,6 +146,33 @@ def test_a_shuffled_validation_loader_is_refused(task, tmp_path):
         trainer(tmp_path, VistaCallback(task.vista()), num_sanity_val_steps=0).fit(
             Module(task.model()), train, shuffled
         )
+
+
+@pytest.mark.filterwarnings("ignore:.*sampler has shuffling enabled")
+def test_a_validation_loader_whose_batches_are_shuffled_is_refused(task, tmp_path):
+    """Its own sampler says nothing: a batch sampler decides alone."""
+    train, _ = loaders(task)
+    shuffled = DataLoader(task.val_set(), batch_sampler=BatchSampler(RandomSampler(task.val_set()), 40, False))
+    with pytest.raises(ValueError, match="draws by RandomSampler, but its samples must come in order"):
+        trainer(tmp_path, VistaCallback(task.vista()), num_sanity_val_steps=0).fit(
+            Module(task.model()), train, shuffled
+        )
+
+
+def test_a_trial_of_one_batch_runs_and_decides_nothing(task, tmp_path):
+    callback = VistaCallback(task.vista())
+    trainer(tmp_path, callback, fast_dev_run=True).fit(Module(task.model()), *loaders(task))
+    assert callback.summary is None
+    assert callback.vista.epoch == 0
+
+
+def test_of_named_validation_loaders_the_first_is_heard(task, plain, tmp_path):
+    train, val = loaders(task)
+    module, callback = Module(task.model()), VistaCallback(task.vista())
+    module.validation_step = lambda batch, batch_idx, dataloader_idx=0: module(batch[0])
+    trainer(tmp_path, callback).fit(module, train, {"first": val, "second": val})
+    assert torch.equal(callback.vista.teacher(), plain.teacher())
+    assert callback.vista.epoch == EPOCHS
 
 
 def test_another_number_of_epochs_is_refused(task, tmp_path):

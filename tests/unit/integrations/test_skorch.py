@@ -176,3 +176,30 @@ def test_an_unknown_validation_label_is_refused(task):
     x, y, x_val, _ = arrays(task)
     with pytest.raises(ValueError, match="unseen labels"):
         classifier().fit(x, y, x_val, np.full(len(x_val), 99))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"max_epochs": 5}, "max_epochs is 5, but it is called epochs here"),
+        ({"train_split": lambda *_: None}, "train_split is .*, but VISTA must know the labels it validates on"),
+    ],
+)
+def test_what_would_not_be_heeded_is_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        VistaClassifier(Net, **given)
+
+
+def test_a_fit_without_labels_is_refused(task):
+    x, y, val_x, _ = arrays(task)
+    for arguments, name in (((x, None), "y"), ((x, y, val_x), "X_val or y_val")):
+        with pytest.raises(ValueError, match=f"{name} is None"):
+            classifier().fit(*arguments)
+
+
+def test_the_weights_of_classes_reach_the_loss(task):
+    x, y, *validation = arrays(task)
+    plain = classifier(epochs=2).fit(x, y, *validation)
+    weighted = classifier(epochs=2, criterion__weight=torch.linspace(0.1, 2, 10)).fit(x, y, *validation)
+    pairs = zip(plain.module_.parameters(), weighted.module_.parameters(), strict=True)
+    assert any(not torch.equal(a, b) for a, b in pairs)

@@ -1,5 +1,6 @@
 """Every tracker is given the same numbers and figures, and its own reader finds them again."""
 
+import io
 import re
 import sys
 import time
@@ -8,6 +9,7 @@ import pytest
 import torch
 
 from vista import functional
+from vista.analysis import trajectory
 from vista.integrations.trackers import FIGURES, Watch, publish
 from vista.training.config import TrainConfig
 from vista.training.drive import Job, drive
@@ -142,3 +144,66 @@ def test_wandb_offline(task, tmp_path, monkeypatch):
     assert found == expected
     pictures = [path.name for path in offline.rglob("*.png")]
     assert all(any(name in picture for picture in pictures) for name in FIGURES)
+
+
+def test_figures_are_drawn_with_the_tolerance_of_the_training(task, monkeypatch):
+    drawn = []
+    monkeypatch.setattr("vista.report.drawing.draw", lambda name, groups: drawn.append((name, groups[0].runs[0])))
+    vista, watch = task.vista(tau=0.2), Watch(InMemory(), task.val_labels)
+    generator = torch.Generator().manual_seed(0)
+    for _ in vista.epochs():
+        vista.loss(torch.zeros(len(task.labels), 10, requires_grad=True), torch.arange(len(task.labels)))
+        logits = torch.rand(len(task.val_labels), 10, generator=generator)
+        summary = vista.end_epoch(logits)
+        watch.epoch(summary, logits)
+    watch.close()
+    run = drawn[0][1]
+    assert run.options["tau"] == 0.2
+    weights = trajectory.anchor_weights(run.correct(), trajectory.credit(run.correct(), 0.2, "accuracy"), "coverage")
+    assert {int(s) + 1: pytest.approx(weights[-1][s]) for s in weights[-1].nonzero()[0]} == summary.anchors
+
+
+def halves(task, carried):
+    """A training in two processes, each with a Watch of its own."""
+    trackers, state = [], {}
+    for part in range(2):
+        vista, tracker = task.vista(), InMemory()
+        watch = Watch(tracker, task.val_labels)
+        if part:
+            vista.load_state_dict(state["vista"])
+            if carried:
+                watch.load_state_dict(torch.load(io.BytesIO(state["watch"]), weights_only=True))
+        for epoch in vista.epochs():
+            vista.loss(torch.zeros(len(task.labels), 10, requires_grad=True), torch.arange(len(task.labels)))
+            logits = torch.rand(len(task.val_labels), 10, generator=torch.Generator().manual_seed(epoch))
+            watch.epoch(vista.end_epoch(logits), logits)
+            if not part and epoch == 2:
+                saved = io.BytesIO()
+                torch.save(watch.state_dict(), saved)
+                state = {"vista": vista.state_dict(), "watch": saved.getvalue()}
+        watch.close()
+        trackers.append(tracker)
+    return trackers
+
+
+def test_a_resumed_watch_goes_on_where_its_state_was_taken(task):
+    whole, resumed = halves(task, carried=True)
+    assert resumed.lines == {epoch: whole.lines[epoch] for epoch in (3, 4)}
+    assert resumed.figures == whole.figures
+
+
+def test_a_resumed_watch_without_its_state_claims_no_gap_and_draws_nothing(task):
+    with pytest.warns(UserWarning, match=r"epoch 3 came after 0 others: load_state_dict\(\) brings back"):
+        whole, resumed = halves(task, carried=False)
+    assert all("vista/deviation_gap" in values for values in whole.lines.values())
+    assert list(resumed.lines) == [3, 4]
+    assert all("vista/deviation_gap" not in values for values in resumed.lines.values())
+    assert resumed.figures == []
+    assert resumed.closed
+
+
+def test_the_state_of_other_samples_is_refused(task):
+    with pytest.raises(ValueError, match="but this Watch has 3 validation samples"):
+        Watch(InMemory(), [0, 1, 2]).load_state_dict(
+            {"lines": [{}], "rows": torch.zeros(1, 9, dtype=torch.uint8), "options": {}, "is_whole": True}
+        )

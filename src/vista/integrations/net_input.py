@@ -1,0 +1,49 @@
+"""What a net is given: which of ``vista__*`` there are, what skorch calls otherwise, samples to validate on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from inspect import signature
+from typing import Any
+
+from vista.data.holdout import holdout
+from vista.distiller import Vista
+
+# skorch makes the component that a parameter belongs to anew; these belong to none and are read when a fit needs them.
+READ_LATER = "vista__", "iterator_train__", "iterator_valid__", "dataset__"
+GIVEN_BY_FIT = {"labels", "val_labels", "num_classes", "epochs", "tau"}
+
+
+def check_options(names: Iterable[str]) -> None:
+    """Refuse what looks like an option of ``Vista`` and is none, or is the net's own."""
+    known = [f"vista__{name}" for name in signature(Vista).parameters if name not in GIVEN_BY_FIT]
+    for name in names:
+        if name.startswith("vista") and not name.endswith("_") and name not in known:
+            raise ValueError(f"{name} is no parameter; there are epochs, tau and, for Vista, {', '.join(known)}")
+
+
+def heeded(given: dict[str, Any]) -> dict[str, Any]:
+    """The same, without what skorch would take and a net with VISTA would not heed: that is refused."""
+    if "max_epochs" in given:
+        raise ValueError(f"max_epochs is {given['max_epochs']}, but it is called epochs here: VISTA plans with it")
+    if given.get("train_split") is not None:
+        raise ValueError(
+            f"train_split is {given['train_split']}, but VISTA must know the labels it validates on: "
+            "use validation_fraction, or fit(X, y, X_val, y_val)"
+        )
+    return given
+
+
+def check_labels(y: Any, X_val: Any, y_val: Any) -> None:
+    """Refuse a fit without labels, which a data set alone would hide."""
+    if y is None or (X_val is None) != (y_val is None):
+        raise ValueError(f"{'y' if y is None else 'X_val or y_val'} is None, but VISTA needs fit(X, y, X_val, y_val)")
+
+
+def parts(net: Any, X: Any, y: Any) -> tuple[Any, Any, Any, Any]:
+    """Samples to train and to validate on, and the labels of both: a share set aside, or what ``fit`` was given."""
+    train = net.get_dataset(X, y)
+    if net.validation_ is None:
+        return holdout(train, y, net.validation_fraction, net.split_seed)
+    val_labels = net.encoder_.transform(net.validation_[1])
+    return train, net.get_dataset(net.validation_[0], val_labels), y, val_labels
