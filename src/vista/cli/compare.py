@@ -114,7 +114,8 @@ def _print(entries: list[Entry], base: TrainConfig, flags: CompareFlags) -> None
     out.print(comparison_table(rows, base, flags.seeds))
     if any(row["reconstruction"] for row in rows):
         out.print("† reconstructed from a description: its source gives no formula or code")
-    out.print(f"test accuracy in %{', mean ± standard error over the seeds' if flags.seeds > 1 else ''}")
+    errors = ", mean ± standard error over the seeds" if flags.seeds > 1 else ""
+    out.print(f"test accuracy in %{errors}; the gap is the mean over the epochs, on the given validation labels")
 
 
 def comparison_table(rows: list[dict[str, Any]], base: TrainConfig, seeds: int) -> Table:

@@ -119,7 +119,7 @@ def print_result(folder: RunFolder, config: TrainConfig, metrics: dict[str, Any]
         return
     out = terminal.console()
     out.print(report_table(f"{config.method} on {config.data}, noise {config.noise}, seed {config.seed}", metrics))
-    gap = f"mean deviation gap {100 * metrics['deviation_gap']['val_given']:.2f} % of the validation samples"
+    gap = f"mean deviation gap {100 * metrics['deviation_gap']['val_given']:.2f} % (given validation labels)"
     anchors = f", at most {metrics['anchors_max']} anchors" if metrics.get("anchors_max") is not None else ""
     out.print(f"{gap}{anchors}, {terminal.duration(taken)} of training", soft_wrap=True)
     out.print(f"saved in {folder.path}", soft_wrap=True)

@@ -65,6 +65,8 @@ class VistaTrainer(Trainer):
         output: Any = super().evaluation_loop(*args, **{**kwargs, "prediction_loss_only": False})
         self._ending = False
         logits = output.predictions[0] if isinstance(output.predictions, tuple) else output.predictions
+        if self.preprocess_logits_for_metrics and np.ndim(logits) != 2:
+            raise ValueError("preprocess_logits_for_metrics must leave the logits [n, K]: use compute_metrics")
         self.summary = self.vista.end_epoch(np.asarray(logits, np.float32))
         output.metrics.update(eval_vista_beta=self.summary.beta, eval_vista_anchors=len(self.summary.anchors))
         return output

@@ -99,6 +99,14 @@ def test_evaluations_within_an_epoch_do_not_end_it(task, plain, assert_same, tmp
     assert_same(vista, plain)
 
 
+def test_guesses_in_place_of_logits_are_refused(task, tmp_path):
+    ours = trainer(task, task.vista(), tmp_path)
+    ours.preprocess_logits_for_metrics = lambda logits, labels: logits.argmax(dim=-1)
+    ours.compute_metrics = None
+    with pytest.raises(ValueError, match="preprocess_logits_for_metrics must leave the logits"):
+        ours.train()
+
+
 @pytest.mark.parametrize("step", [15, 20], ids=["within an epoch", "after an epoch's last step"])
 def test_resume_gives_the_same_targets_and_anchors(task, plain, assert_same, tmp_path, step):
     """Saved by steps, so at step 20 before the evaluation that ends epoch 2; fresh objects go on."""
