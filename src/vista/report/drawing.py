@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +27,7 @@ YELLOW, BLUE, INK, QUIET = "#f2c230", "#1f5a9e", "#22262b", "#6b7280"
 # By lightness as well as by hue, and each with a dash of its own: they stay apart on a grey printout.
 SERIES = ("#1f5a9e", "#d1610a", "#118c6a", "#b0508f", "#22262b", "#5aa9d6")
 DASHES = ("-", (0, (5, 2)), (0, (1.2, 1.6)), (0, (6, 2, 1.2, 2)), (0, (3, 1, 1, 1, 1, 1)), (0, (8, 3)))
+MARKERS = ("", "o", "s", "^", "D", "P")
 STYLE: Any = {
     "font.size": 9,
     "axes.titlesize": 10,
@@ -48,6 +52,10 @@ STYLE: Any = {
     "pdf.fonttype": 42,
 }
 ROWS_SHOWN = 14
+ABREAST = 4  # panels side by side, and below each other where a figure stacks them
+LINES_INSIDE = 6  # a longer legend lies below the axes, and so does one with a name as long as this:
+LETTERS_INSIDE = 60
+LETTERS = 80  # of a name in a row of a legend below
 SPAN = 1  # the line over the heat map: apart from all of its colours
 
 
@@ -63,17 +71,41 @@ def _styled() -> Iterator[Any]:
 
 
 def _panels(make: Any, count: int, width: float, height: float, **options: Any) -> tuple[Figure, list[Axes]]:
-    figure = make(figsize=(width * count, height), layout="constrained")
-    return figure, list(figure.subplots(1, count, squeeze=False, **options)[0])
+    """Panels beside each other, many of them in rows."""
+    rows = math.ceil(count / ABREAST)
+    columns = math.ceil(count / rows)
+    figure = make(figsize=(width * columns, height * rows), layout="constrained")
+    axes = list(figure.subplots(rows, columns, squeeze=False, **options).flat)
+    for spare in axes[count:]:
+        spare.remove()
+    return figure, axes[:count]
+
+
+def _leftmost(axes: Sequence[Axes]) -> list[Axes]:
+    """The first of each row."""
+    return [ax for ax in axes if ax.get_subplotspec().is_first_col()]  # type: ignore[union-attr]
+
+
+def _stacked(panels: Sequence[Any]) -> tuple[int, int]:
+    """Rows and columns of panels that lie below each other, many of them in several columns."""
+    columns = min(ABREAST, math.ceil(len(panels) / ABREAST))
+    return math.ceil(len(panels) / columns), columns
 
 
 def draw(name: str, groups: Sequence[Group]) -> Figure:
     """The figure called ``name``, ready to be saved."""
     if name not in DRAWINGS:
         raise ValueError(f"figure {name!r} is unknown; known are {', '.join(DRAWINGS)}")
-    data = figures.FIGURES[name](groups)
+    data = [_printable(panel) for panel in figures.FIGURES[name](groups)]
     with _styled() as make:
         return DRAWINGS[name](make, data)
+
+
+def _printable(panel: Any) -> Any:
+    """A byte of a path that is no UTF-8 is shown as its escape."""
+    texts = {f.name: value for f in dataclasses.fields(panel) if isinstance(value := getattr(panel, f.name), str)}
+    shown = {name: text.encode(errors="backslashreplace").decode() for name, text in texts.items()}
+    return dataclasses.replace(panel, **shown)
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -107,17 +139,22 @@ def _forgetting(make: Any, panels: Sequence[figures.Forgetting]) -> Figure:
         ax.set(title=panel.name, xlabel="epoch", xlim=(0.3, len(epochs) + 0.7))
         ax.grid(axis="x", visible=False)
         _note(ax, f"mean deviation gap {_shown(panel.mean_gap, 100, 2)} %")
-    axes[0].set_ylabel(f"validation samples (%), {panels[0].against} labels")
+    for ax in _leftmost(axes):
+        ax.set_ylabel(f"validation samples (%), {panels[0].against} labels")
     _legend_below(figure, axes[0], [panel.accuracy for panel in panels])
     return figure
 
 
 def _marginal_coverage(make: Any, panels: Sequence[figures.MarginalCoverage]) -> Figure:
-    rows = [min(len(panel.states), ROWS_SHOWN) for panel in panels]
-    heights = [max(count, 2) + 1.5 for count in rows]
-    figure: Figure = make(figsize=(8.4, 0.24 * sum(heights) + 0.9 * len(panels)), layout="constrained")
-    grid = figure.subplots(len(panels), 2, squeeze=False, height_ratios=heights)
-    for (left, right), panel in zip(grid, panels, strict=True):
+    rows, columns = _stacked(panels)
+    bars = [max(min(len(panel.states), ROWS_SHOWN), 2) + 1.5 for panel in panels]
+    heights = [max(bars[row * columns : (row + 1) * columns]) for row in range(rows)]
+    figure: Figure = make(figsize=(8.4 * columns, 0.24 * sum(heights) + 0.9 * rows), layout="constrained")
+    grid = list(figure.subplots(rows, 2 * columns, squeeze=False, height_ratios=heights).reshape(-1, 2))
+    for spare in (ax for pair in grid[len(panels) :] for ax in pair):
+        spare.remove()
+    pairs = grid[: len(panels)]
+    for (left, right), panel in zip(pairs, panels, strict=True):
         largest = np.sort(np.argsort(-panel.gained, kind="stable")[:ROWS_SHOWN])
         places = np.arange(len(largest))
         share = 100 / panel.samples
@@ -139,16 +176,21 @@ def _marginal_coverage(make: Any, panels: Sequence[figures.MarginalCoverage]) ->
         if panel.seeds > 1:
             _note(left, f"one of {panel.seeds} seeds: {panel.run}")
         right.set_title(f"what each adds{more}")
-    grid[-1][0].set_xlabel("validation samples right (%), best state first")
-    grid[-1][1].set_xlabel("validation samples covered so far (%), new ones in blue")
+    for left, right in pairs[-columns:]:
+        left.set_xlabel("validation samples right (%), best state first")
+        right.set_xlabel("validation samples covered so far (%), new ones in blue")
     return figure
 
 
 def _life_expectancy(make: Any, panels: Sequence[figures.LifeExpectancy]) -> Figure:
     from matplotlib.colors import LogNorm
 
-    figure: Figure = make(figsize=(7.2, 2.5 * len(panels) + 0.4), layout="constrained")
-    axes = [row[0] for row in figure.subplots(len(panels), 1, squeeze=False, sharex=True, sharey=True)]
+    rows, columns = _stacked(panels)
+    figure: Figure = make(figsize=(7.2 if columns == 1 else 4.8 * columns, 2.5 * rows + 0.4), layout="constrained")
+    places = list(figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flat)
+    for spare in places[len(panels) :]:
+        spare.remove()
+    axes = places[: len(panels)]
     shares = [100 * panel.by_age / (panel.samples * panel.seeds) for panel in panels]
     highest = max(share.max() for share in shares)
     lowest = min(100 / (panel.samples * panel.seeds) for panel in panels)
@@ -162,9 +204,13 @@ def _life_expectancy(make: Any, panels: Sequence[figures.LifeExpectancy]) -> Fig
         ax.grid(visible=False)
         if panel.lifespans.se is not None:
             _line(ax, panel.lifespans, 1, SPAN, "mean lifespan of a state", dash="-")
-        ax.set(title=panel.name, ylabel="epochs as anchor", ylim=(0, tallest * 1.04 + 0.5))
+        ax.set(title=panel.name, ylim=(0, tallest * 1.04 + 0.5))
         _note(ax, f"mean lifespan {_shown(panel.mean_lifespan, 1, 1)} epochs")
-    axes[-1].set_xlabel("epoch of the state")
+    for ax in _leftmost(axes):
+        ax.set_ylabel("epochs as anchor")
+    for ax in axes[-columns:]:
+        ax.set_xlabel("epoch of the state")
+        ax.tick_params(labelbottom=True)
     bar = figure.colorbar(image, ax=axes, pad=0.015, aspect=28)
     several = next((ax for ax, panel in zip(axes, panels, strict=True) if panel.seeds > 1), None)
     bar.set_label(f"marginal coverage (% of validation samples{', mean of the seeds' if several else ''})")
@@ -182,7 +228,7 @@ def _end_of_training(make: Any, panels: Sequence[figures.EndOfTraining]) -> Figu
         _line(ax, panel.share, 100, place, panel.name)
     ax.set(xlabel="epoch of the state", ylabel="marginal coverage at the end (%)")
     ax.set_ylim(bottom=0)
-    _legend_inside(ax, [panel.share for panel in panels])
+    _legend_of_lines(figure, ax, [panel.share for panel in panels])
     return figure
 
 
@@ -196,7 +242,7 @@ def _contributing_set(make: Any, panels: Sequence[figures.ContributingSet]) -> F
     ax.set(xlabel="epoch", ylabel="anchors in the contributing set")
     _whole_numbers(ax.yaxis)
     ax.set_ylim(bottom=0)
-    _legend_inside(ax, [panel.anchors for panel in panels])
+    _legend_of_lines(figure, ax, [panel.anchors for panel in panels])
     return figure
 
 
@@ -212,7 +258,8 @@ def _test_against_validation(make: Any, panels: Sequence[figures.TestAgainstVali
             if band is not None:
                 _line(ax, band, 100, place, label)
         ax.set(title=panel.name, xlabel="epoch")
-    axes[0].set_ylabel("accuracy (%)")
+    for ax in _leftmost(axes):
+        ax.set_ylabel("accuracy (%)")
     _legend_below(figure, axes[0], [panel.validation for panel in panels])
     return figure
 
@@ -231,9 +278,18 @@ def _epochs(band: Band) -> Any:
     return np.arange(1, len(band.mean) + 1)
 
 
+def _look(place: int) -> tuple[str, Any, str]:
+    """Colour, dash and marker of a line: each round through the colours has its own marker and shifts the dashes."""
+    again = place // len(SERIES)
+    dash = DASHES[(place + again + again // len(MARKERS)) % len(DASHES)]
+    return SERIES[place % len(SERIES)], dash, MARKERS[again % len(MARKERS)]
+
+
 def _line(ax: Axes, band: Band, factor: float, place: int, label: str, dash: str | None = None) -> None:
-    colour, usual = SERIES[place % len(SERIES)], DASHES[place % len(DASHES)]
-    ax.plot(_epochs(band), factor * band.mean, color=colour, linestyle=dash or usual, label=label)
+    colour, usual, marker = _look(place)
+    every = max(1, len(band.mean) // 12)
+    ax.plot(_epochs(band), factor * band.mean, color=colour, linestyle=dash or usual, label=label,
+            marker=marker, markersize=4, markevery=(place % every, every))  # fmt: skip
     if band.se is not None:
         ax.fill_between(_epochs(band), factor * band.low, factor * band.high, color=colour, alpha=0.2, linewidth=0)
     ax.set_xlim(0.5, len(band.mean) + 0.5)
@@ -271,8 +327,20 @@ def _legend_below(figure: Figure, ax: Axes, bands: Sequence[Band]) -> None:
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
 
 
-def _legend_inside(ax: Axes, bands: Sequence[Band]) -> None:
-    ax.legend(*_entries(ax, bands))
+def _legend_of_lines(figure: Figure, ax: Axes, bands: Sequence[Band]) -> None:
+    """Inside the axes; what would cover the lines goes below, in columns, and makes the figure taller."""
+    handles, labels = _entries(ax, bands)
+    if len(bands) <= LINES_INSIDE and max(map(len, labels)) <= LETTERS_INSIDE:
+        ax.legend(handles, labels)
+        return
+    names = [textwrap.fill(label, LETTERS) for label in labels]
+    measured = figure.legend(handles, names).get_window_extent().transformed(figure.dpi_scale_trans.inverted())
+    figure.legends.clear()
+    gap = 0.25  # inches between columns
+    width, height = figure.get_size_inches()
+    columns = max(1, int((width + gap) / (measured.width + gap)))
+    figure.set_size_inches(width, height + measured.height / columns)
+    figure.legend(handles, names, loc="outside lower center", ncols=columns)
 
 
 def _entries(ax: Axes, bands: Sequence[Band]) -> tuple[list[Any], list[str]]:

@@ -134,6 +134,51 @@ def test_colours_are_apart_in_grey(pair: tuple[str, str]) -> None:
     assert abs(lightness(pair[0]) - lightness(pair[1])) > 0.1
 
 
+MANY = [Group(f"group {k}", (hand_run(f"run {k}", np.roll(HAND, k, axis=1)),)) for k in range(32)]
+LONG = [Group("a name that would cover the curves " * 4, (hand_run("a"),)), *GROUPS]
+
+
+@pytest.mark.parametrize("name", list(drawing.DRAWINGS))
+def test_many_panels_are_wrapped_into_rows(name: str) -> None:
+    for groups in (MANY, MANY[:5]):
+        figure = drawing.draw(name, groups)
+        assert max(figure.get_size_inches()) < 40
+        figure.draw_without_rendering()
+        titles = [title for axes in figure.axes if (title := axes.get_title(loc="left")).startswith("group")]
+        assert titles in ([], [group.name for group in groups])
+        for row in {axes.get_subplotspec().rowspan.start for axes in figure.axes if axes.get_subplotspec()}:
+            first = next(axes for axes in figure.axes if axes.get_subplotspec().rowspan.start == row)
+            assert first.get_ylabel() or first.get_yticklabels()[0].get_text().startswith("epoch")
+
+
+@pytest.mark.parametrize("name", ["end-of-training", "contributing-set"])
+@pytest.mark.parametrize("groups", [MANY, LONG], ids=["many", "long"])
+def test_a_long_legend_lies_below_the_curves(name: str, groups: list[Group]) -> None:
+    figure = drawing.draw(name, groups)
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    box, (axes,) = legend.get_window_extent(), figure.axes
+    assert axes.get_legend() is None
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.width
+    assert 0 <= box.y0 < box.y1 <= axes.get_tightbbox().y0 + 1
+    assert axes.get_window_extent().height > 0.6 * drawing.draw(name, GROUPS).axes[0].figure.bbox.height
+
+
+def test_many_lines_are_told_apart() -> None:
+    (axes,) = drawing.draw("end-of-training", MANY).axes
+    looks = {(line.get_color(), line.get_marker()) for line in axes.lines}
+    assert len(looks) == len(MANY)
+    assert len({str(drawing._look(place)) for place in range(216)}) == 216
+
+
+def test_what_is_no_utf8_is_shown_as_its_escape(tmp_path: Path) -> None:
+    groups = [Group("odd\udcff", (hand_run("a\udcff"), hand_run("b")))]
+    drawing.save_all(groups, tmp_path, list(drawing.DRAWINGS), ["svg"])
+    assert r"odd\udcff" in (tmp_path / "forgetting.svg").read_text()
+    assert r"a\udcff" in (tmp_path / "marginal-coverage.svg").read_text()
+
+
 @pytest.mark.parametrize("name", list(drawing.DRAWINGS))
 @pytest.mark.parametrize("correct", [HAND[:1], HAND & False], ids=["one epoch", "never right"])
 def test_the_least_there_can_be_is_drawn(name: str, correct: np.ndarray) -> None:
