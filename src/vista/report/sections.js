@@ -120,7 +120,7 @@ function lifeExpectancy(data) {
   const share = (p, count) => count / (p.samples * p.seeds); // counts are summed over the seeds
   const rows = Math.max(1, Math.ceil(largest(list.flatMap((p) => upper(p.lifespans)))));
   const least = smallest(list.map((p) => share(p, 1)));
-  const most = Math.max(least, largest(list.flatMap((p) => p.columns.flatMap(([, ...v]) => v.map((c) => share(p, c))))));
+  const most = Math.max(0, largest(list.flatMap((p) => p.columns.flatMap(([, ...v]) => v.map((c) => share(p, c))))));
   const tenth = (v) => String(Number(v.toFixed(1)));
   const band = bandEntry(list.map((p) => p.lifespans));
   section("life-expectancy", "How long a state stays needed", data.how["life-expectancy"],
@@ -128,7 +128,7 @@ function lifeExpectancy(data) {
     panels(list.map((p) => panel(p.name, `${p.seeds > 1 ? `${p.seeds} seeds; ` : ""}mean lifespan ${withError(p.mean_lifespan.value, p.mean_lifespan.se, (v) => v.toFixed(1))} epochs`, heat({
       columns: p.columns.map(([first, ...v]) => [first, ...v.map((c) => share(p, c))]), rows, y0: 0, low: least, high: most, xLabel: "epoch of the state", yLabel: "epochs as anchor", label: `life expectancy: ${p.name}`, curve: p.lifespans,
       tip: (s, r, v) => [[named(p.name), `: state of epoch ${s + 1}`], `an anchor for ${spread(p.lifespans, s, tenth)} epochs`, ...(v ? [`after ${r + 1} epochs: ${tenth(v * p.samples)} samples, ${percent(v)}`] : [])],
-    }, "life-expectancy")))), rampLegend(percent(least), `${percent(most)} of the validation samples`));
+    }, "life-expectancy")))), ...(most > 0 ? [rampLegend(percent(least), `${percent(most)} of the validation samples`)] : []));
 }
 
 function lineSections(data) {
