@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from vista import coverage
 from vista.analysis import forgetting as forgotten
 from vista.analysis import trajectory
-from vista.analysis.runs import Against, Group, Run
+from vista.analysis.runs import Against, Group, Run, common_labels
 from vista.analysis.table import mean_and_error
 
 Floats = NDArray[np.float64]
@@ -287,12 +287,6 @@ FIGURES: dict[str, Callable[[Sequence[Group]], Sequence[Any]]] = {
     "contributing-set": contributing_set,
     "test-vs-validation": test_against_validation,
 }
-
-
-def common_labels(groups: Sequence[Group]) -> Against:
-    """True labels where every run knows them, else the given ones."""
-    known = all(run.best_labels == "true" for group in groups for run in group.runs)
-    return "true" if known else "given"
 
 
 def _matrices(group: Group, against: Against) -> list[trajectory.Matrix]:

@@ -10,7 +10,7 @@ import numpy as np
 
 import vista
 from vista.analysis import suspect_files
-from vista.analysis.runs import Group, Run, grouped
+from vista.analysis.runs import Group, Run, common_labels, grouped
 from vista.analysis.table import COLUMNS, comparison
 from vista.analysis.trajectory import best_epoch
 from vista.report import figures, pictures
@@ -62,7 +62,7 @@ def _described(group: Group, run: Run) -> dict[str, Any]:
 def _table(groups: Sequence[Group]) -> dict[str, Any]:
     rows = comparison(groups)
     shown = [c for c in COLUMNS if any(row.cells[c.key] is not None for row in rows)]
-    judged = {"gap": f", {figures.common_labels(groups)} labels"}
+    judged = {"gap": f", {common_labels(groups)} labels"}
     columns = [{"key": c.key, "title": c.title + judged.get(c.key, ""), "digits": c.digits} for c in shown]
     return {"columns": columns, "rows": _plain(rows)}
 
