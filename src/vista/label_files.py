@@ -18,13 +18,13 @@ def read_label_file(path: str | Path, true_labels: np.ndarray, num_classes: int)
 
     Ids are positions in the training data as shipped; samples not named keep their label; -1 means no label.
     """
-    path = Path(path)
+    path = Path(path).expanduser()
     true = checked_labels(true_labels, num_classes)
     if path.is_dir():
         raise ValueError(f"label file {path} is a folder, but a .csv or .npz file is needed")
     if not path.is_file():
-        raise FileNotFoundError(f"label file {path} does not exist")
-    rows = _npz_rows(path, len(true)) if path.suffix == ".npz" else _csv_rows(path)
+        raise FileNotFoundError(f"label file {path} does not exist{looked_for(path)}")
+    rows = _npz_rows(path, len(true)) if path.suffix.lower() == ".npz" else _csv_rows(path)
     given, seen = true.copy(), np.zeros(len(true), dtype=bool)
     for place, index, label in rows:
         if not 0 <= index < len(true):
@@ -39,13 +39,19 @@ def read_label_file(path: str | Path, true_labels: np.ndarray, num_classes: int)
     return given
 
 
+def looked_for(path: Path) -> str:
+    """Where a relative path led, as the end of a sentence: a run may be resumed from another folder."""
+    return "" if path.is_absolute() else f" in {Path.cwd()}"
+
+
 def read_human_labels(true: np.ndarray, num_classes: int, root: str | Path | None) -> np.ndarray:
     """CIFAR-100N's labels, only if its idea of the true ones agrees with the data: another order would be nonsense."""
     place = root if root is not None else os.environ.get("VISTA_DATA")
     advice = "get it with `vista data get cifar100n --root DIR`"
     if place is None:
         raise FileNotFoundError(f"human labels need {HUMAN_FILE}: say where with --root or VISTA_DATA, or {advice}")
-    found = [path for pattern in (HUMAN_FILE, f"*/{HUMAN_FILE}") for path in sorted(Path(place).glob(pattern))]
+    below = Path(place).expanduser()
+    found = [path for pattern in (HUMAN_FILE, f"*/{HUMAN_FILE}") for path in sorted(below.glob(pattern))]
     if not found:
         raise FileNotFoundError(f"{HUMAN_FILE} is not in {place}, nor in a folder there; {advice}")
     arrays = _arrays(found[0], ("clean_label", "noisy_label"))

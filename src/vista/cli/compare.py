@@ -64,7 +64,7 @@ def run(argv: list[str]) -> int:
     flags, base = read.compare, train_config(read.training)
     if flags.at_once is not None and flags.at_once < 1:
         raise ValueError(f"at_once is {flags.at_once}, but at least 1 is needed")
-    out = Path(flags.out or Path("runs") / f"compare-{place_name(base.data, base.noise)}")
+    out = Path(flags.out or Path("runs") / f"compare-{place_name(base.data, base.noise)}").expanduser()
     methods = [method.strip() for method in flags.methods.split(",") if method.strip()]
     entries = plan(base, methods, flags.seeds, out, method_name)
     jobs = [job for entry in entries for job in entry.jobs]

@@ -16,7 +16,7 @@ from vista.cli.arguments import parse
 from vista.cli.execute import delete_run, refuse_what_is_no_run
 from vista.store import readable
 from vista.training.record import COVERAGE
-from vista.training.run_folder import RunFolder, find_runs
+from vista.training.run_folder import EARLIER, RunFolder, find_runs
 
 HELP = "list runs and their sizes, or delete some"
 ABOUT = "List the runs below a folder. `vista runs delete RUN...` deletes runs, after a question."
@@ -96,7 +96,8 @@ def describe(folder: RunFolder) -> dict[str, Any] | None:
             metrics = folder.metrics()
             best, last = (100 * metrics[which]["test"]["top1"] for which in ("best", "last"))
             return {**row, "status": "finished", "best": best, "last": last}
-        return {**row, "status": f"epoch {len(folder.record())} of {config.epochs}"}
+        begun = (folder.path / COVERAGE).exists() or not (folder.path / EARLIER).is_dir()  # after what it needs first
+        return {**row, "status": f"epoch {len(folder.record()) if begun else 0} of {config.epochs}"}
     except Exception as error:  # whatever is wrong with one run, the others are listed
         return {**row, "status": f"damaged: {error}"}
 

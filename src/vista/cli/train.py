@@ -47,7 +47,7 @@ def run(argv: list[str]) -> int:
     flags, config = read(argv)
     chosen = config.chosen()
     name = f"{place_name(config.data, config.noise)}-{method_name(chosen)}-seed{config.seed}"
-    job = Job(config, Path(flags.out or Path("runs") / name))
+    job = Job(config, Path(flags.out or Path("runs") / name).expanduser())
     execute([job], flags)
     if job.error is not None:
         raise job.error

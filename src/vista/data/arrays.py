@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from vista.data.source import Source, channel_statistics, held_out, usual_padding
+from vista.label_files import looked_for
 
 _SPLIT = ("x_train", "y_train", "x_test", "y_test")
 
@@ -48,7 +49,7 @@ def load(path: str | Path | None) -> Source:
 def _read(path: Path) -> dict[str, np.ndarray]:
     """The arrays by name: all four of the split, or x and y."""
     if not path.is_file():
-        raise FileNotFoundError(f"data file {path} does not exist")
+        raise FileNotFoundError(f"data file {path} does not exist{looked_for(path)}")
     try:
         with np.load(path, allow_pickle=False) as file:
             keys = ("x", "y") if "x" in file and "x_train" not in file else _SPLIT

@@ -166,6 +166,10 @@ class Loader:
         mine[self.order[:n][place % self.world_size == self.rank]] = True
         return mine
 
+    def of_all_processes(self, step: Tensor, size: int) -> Tensor:
+        """The samples of ``step``, over all processes."""
+        return self.order.index_select(0, torch.arange(size, device=step.device) + step * self.batch_size)
+
     def batch(self, step: Tensor, size: int) -> LoadedBatch:
         """The batch of ``step`` (int64 ``[1]``), of which this process takes every ``world_size``-th sample."""
         places = torch.arange(self.rank, size, self.world_size, device=step.device) + step * self.batch_size

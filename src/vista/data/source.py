@@ -54,11 +54,21 @@ class Source:
     @cached_property
     def inputs_hash(self) -> str:
         """SHA-256 of type, shape and bytes of the training inputs; CIFAR-100 takes a fraction of a second, once."""
-        inputs = self.train_inputs
-        digest = hashlib.sha256(json.dumps([inputs.dtype.str, inputs.shape]).encode())
-        for start in range(0, len(inputs), _ROWS_AT_A_TIME):
-            digest.update(np.ascontiguousarray(inputs[start : start + _ROWS_AT_A_TIME]).data.cast("B"))
-        return digest.hexdigest()
+        return _hash(self.train_inputs)
+
+    @cached_property
+    def test_hash(self) -> str:
+        """The same of test inputs and labels together."""
+        return _hash(self.test_inputs, self.test_labels)
+
+
+def _hash(*arrays: np.ndarray) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(json.dumps([array.dtype.str, array.shape]).encode())
+        for start in range(0, len(array), _ROWS_AT_A_TIME):
+            digest.update(np.ascontiguousarray(array[start : start + _ROWS_AT_A_TIME]).data.cast("B"))
+    return digest.hexdigest()
 
 
 def names() -> tuple[str, ...]:
@@ -86,7 +96,8 @@ def below_root(root: str | Path | None, name: str, folder: str) -> Path:
     advice = f"`vista data get {name} --root DIR` downloads it"
     if not place:
         raise FileNotFoundError(f"data {name!r}: say where it lies with --root or VISTA_DATA; {advice}")
-    if not (Path(place) / folder).is_dir():
+    place = Path(place).expanduser()
+    if not (place / folder).is_dir():
         raise FileNotFoundError(f"data {name!r} is not at {Path(place) / folder}; {advice}")
     return Path(place) / folder
 

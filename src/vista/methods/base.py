@@ -102,6 +102,7 @@ class Method(nn.Module):
     composes_with_cutmix: ClassVar[bool] = True
     needs_stages: ClassVar[bool] = False  # wants the maps of a staged network
     sample_buffers: ClassVar[tuple[str, ...]] = ()  # names of buffers with one row per training sample
+    whole_batch: Tensor | None = None  # the samples of the running step over all processes, where there are several
 
     @dataclass(frozen=True)
     class Config:
@@ -175,8 +176,20 @@ class Method(nn.Module):
         return soft_cross_entropy(logits, targets, sample_weight=sample_weight, rows=self.rows(targets))
 
     def rows(self, targets: Tensor) -> Tensor | None:
-        """By how many rows a sum over the batch is to be divided; ``None`` where every sample has a label."""
-        return rows_with_target(targets) if self.task.has_missing_labels else None
+        """By how many rows a sum over the batch is to be divided; ``None`` where every sample has a label.
+
+        Over several processes each has its share of those that the whole batch has: the engine weighs their losses by
+        their samples, so that together they come to the mean over the rows with a target.
+        """
+        if not self.task.has_missing_labels:
+            return None
+        if self.whole_batch is None:
+            return rows_with_target(targets)
+        return self.has_target(self.whole_batch).sum().clamp(min=1) * (len(targets) / len(self.whole_batch))
+
+    def has_target(self, index: Tensor) -> Tensor:
+        """Which samples have a target now, bool ``[B]``: the labelled ones, and those that a teacher speaks of."""
+        return self.targets(index).sum(dim=1) > 0
 
     def share_state(self, seen: Tensor) -> None:
         """Over several processes, at the end of an epoch: rows by the process that saw the sample, the rest from 0.
@@ -205,9 +218,10 @@ class LastPrediction(Method):
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         targets = self.targets(batch.index)
+        rows = self.rows(targets)  # before the memory speaks of samples without label
         losses, probs = cross_entropy_and_probs(network(batch.x), targets)
         self.memory.index_copy_(0, batch.index, probs.to(self.memory.dtype))
-        return reduce(losses, "mean", None, self.rows(targets))
+        return reduce(losses, "mean", None, rows)
 
     def final_teacher(self) -> Tensor:
         return self.memory

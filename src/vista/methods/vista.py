@@ -56,10 +56,17 @@ class VistaMethod(Method):
         )
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
-        logits = network(batch.x)
-        if batch.partner is None:
-            return self.vista.loss(logits, batch.index)
-        return self.vista.loss(logits, batch.index, targets=self.mixed(batch, self.vista.targets))
+        logits, targets = network(batch.x), None
+        if batch.partner is not None:
+            targets = self.mixed(batch, self.vista.targets)
+        if self.whole_batch is None or not self.task.has_missing_labels:
+            return self.vista.loss(logits, batch.index, targets)
+        rows = self.rows(logits)
+        assert rows is not None
+        return self.vista.loss(logits, batch.index, targets, reduction="sum") / rows
+
+    def has_target(self, index: Tensor) -> Tensor:
+        return self.vista.targets(index).sum(dim=1) > 0
 
     def end_epoch(self, end: EpochEnd) -> dict[str, Any]:
         if self.clean_pass:

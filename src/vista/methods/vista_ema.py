@@ -41,7 +41,7 @@ def draw_towards(network: nn.Module, target: Tensor, share: float) -> None:
 
 @torch.no_grad()
 def re_estimate_batchnorm(network: nn.Module, pictures: Callable[[], Iterator[Tensor]]) -> None:
-    """Running statistics of the network's present weights: plain means over one clean pass, the same on every rank."""
+    """Running statistics of the network's present weights: means over one clean pass, the same on every rank."""
     norms = [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
     if not norms:
         return
@@ -49,9 +49,12 @@ def re_estimate_batchnorm(network: nn.Module, pictures: Callable[[], Iterator[Te
     network.eval()
     for norm in norms:
         norm.reset_running_stats()
-        norm.momentum = None  # a plain mean over all batches
         norm.train()
+    seen = 0
     for batch in pictures():
+        seen += len(batch)
+        for norm in norms:
+            norm.momentum = len(batch) / seen  # every picture counts the same, however the batches are cut
         network(batch)
     for norm, momentum in zip(norms, momenta):
         norm.momentum = momentum

@@ -14,10 +14,11 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+from vista.models import vit
 from vista.models.dropout import set_generator
 from vista.models.staged import Staged
 
-__all__ = ["Staged", "build", "names", "seeded", "set_generator"]
+__all__ = ["SQUARE_ONLY", "Staged", "build", "names", "seeded", "set_generator"]
 
 Factory = Callable[..., object]
 
@@ -31,6 +32,7 @@ def _collect() -> dict[str, Factory]:
 
 
 _NETWORKS = _collect()
+SQUARE_ONLY = frozenset(vit.NETWORKS)  # patches have places in a square; the others pool, whatever the sides
 
 
 def names() -> tuple[str, ...]:

@@ -101,6 +101,10 @@ class TrainConfig:
         for name in ("momentum", "weight_decay", "rotation", "checkpoint_seconds"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}, but it must not be negative")
+        if self.momentum >= 1:
+            raise ValueError(f"momentum is {self.momentum}, but it must be less than 1 (0.9 is usual)")
+        if self.nesterov and not self.momentum:
+            raise ValueError("nesterov is True, but momentum is 0: Nesterov's step looks ahead along a momentum")
         if self.epochs < 2:
             raise ValueError(f"epochs is {self.epochs}, but a teacher needs a past: at least 2")
         if not 0 <= self.cutmix <= 1:

@@ -92,6 +92,8 @@ class Engine:
     def _step(self, size: int, network: nn.Module) -> None:
         batch = self.loader.batch(self.counter, size)
         self.optimizer.zero_grad(set_to_none=True)
+        if self.loader.world_size > 1:
+            self.method.whole_batch = self.loader.of_all_processes(self.counter, size)
         if len(batch.index):  # of a short batch a process may have no share
             with self.autocast():
                 loss = self.method.loss(network, batch)

@@ -14,7 +14,7 @@ from vista.data import source
 from vista.data.loader import Inputs
 from vista.training.network import load_model, on_device
 from vista.training.run_folder import RunFolder, Which
-from vista.training.samples import INPUTS_HASH
+from vista.training.samples import INPUTS_HASH, TEST_HASH
 from vista.training.training import EVALUATION_BATCH
 
 
@@ -27,6 +27,8 @@ def evaluate(folder: RunFolder, which: Which, root: str | Path | None = None, de
         raise ValueError(f"{config.data} is not what {folder.path} was trained on: its labels differ")
     if folder.data().get(INPUTS_HASH, data.inputs_hash) != data.inputs_hash:  # a run made before has none
         raise ValueError(f"{config.data} is not what {folder.path} was trained on: its inputs differ")
+    if folder.data().get(TEST_HASH, data.test_hash) != data.test_hash:
+        raise ValueError(f"{config.data} is not what {folder.path} was tested on: its test samples or labels differ")
     parts = {
         "val": (data.train_inputs[split.val], given.given[split.val]),
         "test": (data.test_inputs, data.test_labels),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+import warnings
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -17,14 +18,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vista import exchange
+from vista import durable, exchange
 from vista.methods import EpochEnd
 from vista.training import results, run_folder
 from vista.training.checkpoint import Checkpoints
-from vista.training.config import TrainConfig
+from vista.training.config import INCIDENTAL, TrainConfig
 from vista.training.engine import NotFinite
 from vista.training.network import load_model
-from vista.training.record import TEST, VAL_GIVEN, VAL_TRUE
+from vista.training.record import EPOCHS, TEST, VAL_GIVEN, VAL_TRUE
 from vista.training.run_folder import RunFolder
 from vista.training.samples import refuse_changed, refuse_changed_files
 from vista.training.setup import prepare, write_description
@@ -157,9 +158,10 @@ def _end_epoch(training: Training, began: float) -> Generator[Event, None, Epoch
     samples, method = training.samples, training.method
     trained = time.monotonic()
     with training.on_stream():
-        for buffer in training.network.buffers():
-            exchange.broadcast(buffer)
+        _share_buffers(training.network)
         evaluated = method.evaluated(training.network)
+        if evaluated is not training.network:
+            _share_buffers(evaluated)
         val_logits, test_logits = training.logits(evaluated, samples.val), training.logits(evaluated, samples.test)
         if training.device.type == "cuda":
             yield_until = _mark()
@@ -202,6 +204,12 @@ def _end_epoch(training: Training, began: float) -> Generator[Event, None, Epoch
     return EpochEnded(line, timing)
 
 
+def _share_buffers(network: nn.Module) -> None:
+    """What BatchNorm has seen is each process's own: before it is judged, the network takes that of the first."""
+    for buffer in network.buffers():
+        exchange.broadcast(buffer)
+
+
 # ---------------------------------------------------------------- starting, saving, stopping
 
 
@@ -209,7 +217,7 @@ def _refuse_another_run(config: TrainConfig, folder: RunFolder) -> None:
     if (folder.path / run_folder.CONFIG).exists():
         there = folder.config()
         if there.identity() != config.identity():
-            fields = (f.name for f in dataclasses.fields(config))
+            fields = (f.name for f in dataclasses.fields(config) if f.name not in INCIDENTAL)
             other = next(n for n in fields if getattr(there, n) != getattr(config, n))
             raise ValueError(
                 f"{folder.path} holds another run, with {other}={getattr(there, other)!r} where this one has "
@@ -234,13 +242,18 @@ def _earlier_runs(
             noise_seed=noise_seed,  # the same labels
             split_seed=split_seed,  # and the same split
         )
-        yield from train(needed, out, stop, need.role)
+        for event in train(needed, out, stop, need.role):
+            if isinstance(event, Started) and exchange.rank() == 0:
+                # It has come this far, so the run has a name: killed meanwhile, it can be listed and resumed.
+                durable.write_json(folder.path / run_folder.CONFIG, config.to_json())
+            yield event
         networks[need.role] = load_model(out, "best").to(config.device)
     return networks
 
 
 def _start_or_resume(training: Training, checkpoints: Checkpoints) -> None:
     with training.on_stream():
+        was_saved = bool(checkpoints.names())  # of damaged ones that is said where they are found
         sound = checkpoints.newest_sound_everywhere()
         if sound is not None:
             samples = training.samples
@@ -250,9 +263,19 @@ def _start_or_resume(training: Training, checkpoints: Checkpoints) -> None:
                 training.record.write(training.folder.path)
             return
         if exchange.rank() == 0:
+            if not was_saved:
+                _warn_of_lost_epochs(training.folder)
             write_description(training)
             training.record.write(training.folder.path)
         training.begin_epoch()
+
+
+def _warn_of_lost_epochs(folder: RunFolder) -> None:
+    lines = folder.path / EPOCHS
+    done = lines.read_bytes().count(b"\n") if lines.exists() else 0
+    if done:
+        said = f"{folder.path} has {done} epochs on record, but no checkpoint left: it starts anew"
+        warnings.warn(said, stacklevel=2)
 
 
 def _save_or_stop(training: Training, saving: Saving) -> None:

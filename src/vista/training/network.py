@@ -30,7 +30,12 @@ def build_network(config: TrainConfig, data: dict[str, Any]) -> nn.Module:
     if name == "auto":
         name = "mlp" if len(shape) != 3 else "resnet18" if shape[1] >= 24 else "small-cnn"
     features = int(torch.Size(shape).numel())
-    in_channels, image_size = (shape[0], shape[1]) if len(shape) == 3 else (features, 1)
+    if len(shape) != 3 or name == "mlp":
+        in_channels, image_size = features, 1
+    else:
+        in_channels, image_size = shape[0], min(shape[1:])
+        if shape[1] != shape[2] and name in models.SQUARE_ONLY:
+            raise ValueError(f"network is {name!r}, which takes square pictures, but these are {shape[1]} x {shape[2]}")
     network = models.build(
         name, num_classes=len(data["classes"]), in_channels=in_channels, image_size=image_size, seed=config.seed
     )

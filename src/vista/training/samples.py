@@ -17,7 +17,9 @@ from vista.split import Split
 from vista.training.config import TrainConfig
 from vista.training.run_folder import RunFolder
 
-HASHES = INPUTS_HASH, LABELS_HASH, SPLIT_HASH = "inputs_hash", "labels_hash", "split_hash"  # in a run's data.json
+# In a run's data.json, in this order of importance.
+HASHES = INPUTS_HASH, LABELS_HASH, SPLIT_HASH, TEST_HASH = "inputs_hash", "labels_hash", "split_hash", "test_hash"
+OF_DATA = (INPUTS_HASH, TEST_HASH)
 
 
 @dataclass(frozen=True)
@@ -80,17 +82,22 @@ def labels_and_split(config: TrainConfig, data: Source, root: str | None) -> tup
 def refuse_changed(folder: RunFolder, config: TrainConfig, given: NoisyLabels, found: dict[str, Any]) -> None:
     """A run goes on, or counts as done, only with what it began with; ``found`` holds the hashes of what is there now.
 
-    A run made before inputs had a hash is believed.
+    A run made before inputs or test samples had a hash is believed.
     """
     kept = folder.data()
     changed = [name for name in HASHES if kept.get(name, found[name]) != found[name]]
     if not changed:
         return
-    by_data = changed[0] == INPUTS_HASH or not np.array_equal(folder.labels().true, given.true)
-    what = {INPUTS_HASH: "other inputs", LABELS_HASH: "other labels", SPLIT_HASH: "another split"}[changed[0]]
+    by_data = changed[0] in OF_DATA or not np.array_equal(folder.labels().true, given.true)
+    what = {
+        INPUTS_HASH: "trained on other inputs",
+        LABELS_HASH: "trained on other labels",
+        SPLIT_HASH: "trained on another split",
+        TEST_HASH: "tested on other samples",
+    }[changed[0]]
     place = f"--data {config.data}" if by_data else f"--noise {config.noise}"
     raise ValueError(
-        f"{folder.path} was trained on {what} than {place} gives now: "
+        f"{folder.path} was {what} than {place} gives now: "
         f"put the old {'data' if by_data else 'labels'} back, or start anew with --fresh"
     )
 
@@ -111,4 +118,5 @@ def refuse_changed_files(folder: RunFolder, config: TrainConfig) -> None:
 
 
 def _hashes(data: Source, given: NoisyLabels, parts: Split) -> dict[str, str]:
-    return {INPUTS_HASH: data.inputs_hash, LABELS_HASH: given.hash, SPLIT_HASH: parts.hash}
+    found = (data.inputs_hash, given.hash, parts.hash, data.test_hash)
+    return dict(zip(HASHES, found, strict=True))

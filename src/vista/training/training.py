@@ -135,7 +135,9 @@ class Training:
         return self._predict(self.network, self.samples.train, rows)
 
     def train_pictures(self) -> Iterator[Tensor]:
-        for index in torch.arange(len(self.samples.train), device=self.device).split(EVALUATION_BATCH):
+        """In batches of about the same size: of one sample alone BatchNorm can tell nothing."""
+        n = len(self.samples.train)
+        for index in torch.arange(n, device=self.device).tensor_split(-(-n // EVALUATION_BATCH)):
             yield self.samples.train.clean(index)
 
 

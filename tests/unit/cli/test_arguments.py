@@ -72,6 +72,8 @@ def test_an_option_of_the_method_named_like_one_of_the_training_does_not_touch_i
         (["--lr", "inf"], "lr is inf, but it must be finite, such as 0.1"),
         (["--weight-decay", "nan"], "weight_decay is nan, but it must be finite"),
         (["--momentum", "inf"], "momentum is inf, but it must be finite"),
+        (["--momentum", "5"], "momentum is 5.0, but it must be less than 1 (0.9 is usual)"),
+        (["--momentum", "0", "--nesterov"], "nesterov is True, but momentum is 0"),
         (["--rotation", "inf"], "rotation is inf, but it must be finite"),
         (["--validation", "inf"], "validation is inf, but it must be finite"),
         (["--seed", "-1"], "seed is -1, but it must lie between 0 and 9223372036854774"),

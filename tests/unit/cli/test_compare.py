@@ -85,7 +85,7 @@ def test_one_reason_for_all_failures_is_told_once(vista: Vista) -> None:
     said = vista("compare", "--data", "npz:nowhere.npz", "--seeds", "2", "--epochs", "2", "--json")
     assert said.code == 2
     assert said.out == ""
-    assert said.err == "vista: error: data file nowhere.npz does not exist\n"
+    assert said.err == f"vista: error: data file nowhere.npz does not exist in {Path.cwd()}\n"
 
 
 @pytest.mark.parametrize(

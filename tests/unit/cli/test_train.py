@@ -101,7 +101,7 @@ def test_stopped_it_says_how_to_go_on_and_resume_ends_as_if_never_stopped(
         assert Path("run", file).read_bytes() == Path("whole", file).read_bytes(), file
 
 
-def test_stopped_in_a_run_that_it_needs_first_the_same_command_goes_on(
+def test_stopped_in_a_run_that_it_needs_first_it_is_listed_and_resumed(
     vista: Vista, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ("train", *small, "--method", "ban", "--out", "run", "--quiet")
@@ -109,8 +109,13 @@ def test_stopped_in_a_run_that_it_needs_first_the_same_command_goes_on(
         stop_after(1, patch, signal.SIGINT)
         said = vista(*words)
     assert said.code == 130
-    assert "The same command goes on." in said.err
+    assert "vista resume run" in said.err
+    (row,) = json.loads(vista("runs", "run", "--json").out)["runs"]
+    assert row["run"] == "run"
+    assert row["status"] == "epoch 0 of 3"
+    assert vista("report", "run").code == 2
     assert vista(*words, "--epochs", "2").code == 2
+    assert vista("resume", "run", "--quiet").code == 0
     assert vista(*words, "--epochs", "2", "--fresh").code == 0
 
 

@@ -9,7 +9,14 @@ import torch.nn.functional as F
 
 from vista import schedule
 from vista.methods import EpochEnd, choose
-from vista.methods.vista_ema import NEUTRAL, VistaEma, average_weights, draw_towards, flat_parameters
+from vista.methods.vista_ema import (
+    NEUTRAL,
+    VistaEma,
+    average_weights,
+    draw_towards,
+    flat_parameters,
+    re_estimate_batchnorm,
+)
 from vista.models import build
 
 EPOCHS = 4
@@ -150,3 +157,14 @@ def test_it_says_that_it_is_a_reconstruction():
 def test_bad_options(option):
     with pytest.raises(ValueError, match=option.replace("=", " is ")):
         choose(f"vista-ema:{option}")
+
+
+def test_every_picture_counts_the_same_however_the_batches_are_cut():
+    pictures = torch.randn(1002, 3, generator=torch.Generator().manual_seed(0)) + torch.arange(1002).view(-1, 1) / 100
+    norm = torch.nn.BatchNorm1d(3)
+    re_estimate_batchnorm(norm, lambda: iter(pictures.split(1000)))
+    torch.testing.assert_close(norm.running_mean, pictures.mean(dim=0))
+    halves = pictures.split(1000)
+    by_hand = sum(len(half) * half.var(dim=0) for half in halves) / len(pictures)
+    torch.testing.assert_close(norm.running_var, by_hand)
+    assert norm.momentum == 0.1

@@ -118,10 +118,28 @@ def test_evaluation_of_a_run_on_other_inputs_is_refused(by_copy: TrainConfig, tm
         evaluate(folder, "best", device="cpu")
 
 
+@pytest.mark.parametrize("finished", [False, True])
+@pytest.mark.parametrize("changes", [{"x_test": lambda x: x[:, :, ::-1]}, {"y_test": lambda y: (y + 1) % 10}])
+def test_other_test_samples_are_refused(
+    by_copy: TrainConfig, tmp_path: Path, finished: bool, changes: dict[str, Any]
+) -> None:
+    out = tmp_path / "run"
+    if finished:
+        train(by_copy, out)
+    else:
+        stopped(by_copy, out, 2, 1)
+    rewrite(by_copy, **changes)
+    with pytest.raises(ValueError, match=rf"was tested on other samples than --data {re.escape(by_copy.data)} gives"):
+        train(by_copy, out)
+    if finished:
+        with pytest.raises(ValueError, match="its test samples or labels differ"):
+            evaluate(RunFolder.open(out), "best", device="cpu")
+
+
 def test_a_run_made_before_inputs_had_a_hash_is_believed(by_copy: TrainConfig, tmp_path: Path) -> None:
     out = stopped(by_copy, tmp_path / "run", 2, 1)
     description = json.loads((out / "data.json").read_text())
-    assert re.fullmatch("[0-9a-f]{64}", description.pop("inputs_hash"))
+    assert all(re.fullmatch("[0-9a-f]{64}", description.pop(name)) for name in ("inputs_hash", "test_hash"))
     (out / "data.json").write_text(json.dumps(description))
     assert isinstance(train(by_copy, out)[0], Started)
     evaluate(RunFolder.open(out), "best", device="cpu")

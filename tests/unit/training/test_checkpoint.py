@@ -252,6 +252,21 @@ def test_without_a_sound_checkpoint_the_run_starts_anew(data: str, copied: Path,
     assert ended_as(copied) == whole
 
 
+def test_a_run_that_has_lost_its_checkpoints_says_so(data: str, copied: Path, whole: dict[str, str]) -> None:
+    shutil.rmtree(copied / "checkpoints")
+    with pytest.warns(UserWarning, match=r"has \d+ epochs on record, but no checkpoint left: it starts anew"):
+        events = train(config(data), copied)
+    assert events[0].epoch == 1
+    assert ended_as(copied) == whole
+
+
+def test_a_manifest_of_another_kind_is_damaged(data: str, copied: Path, whole: dict[str, str]) -> None:
+    file_of(copied, MANIFEST).write_text("[]")
+    with pytest.warns(UserWarning, match=rf"checkpoint .*{NEWEST} is damaged: .* holds list; it is not used"):
+        train(config(data), copied)
+    assert ended_as(copied) == whole
+
+
 def test_a_damaged_blob_is_written_anew(data: str, copied: Path) -> None:
     """Although a file of its name is there when the run comes to need it again."""
     damage(file_of(copied, "blob"), "flipped")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from trainings import Kill, Trainer, config, damage, ended_as, train
 
 from vista.training import distributed
+from vista.training.evaluation import evaluate
 from vista.training.run_folder import RunFolder
 
 Results = dict[str, list[Any]]
@@ -96,6 +98,30 @@ def test_two_processes_train_to_the_weights_of_one(trainer: Trainer, data: str, 
         }
         assert line["train_loss"] == pytest.approx(other["train_loss"], rel=1e-6)
     assert first[0]["train_loss"] > first[-1]["train_loss"], "it learns"
+
+
+@pytest.mark.parametrize("method", ["ce", "vista", "ps-kd", "tf-kd", "elr"])
+def test_labels_that_are_missing_weigh_the_same_in_any_number_of_processes(
+    trainer: Trainer, data: str, tmp_path: Path, method: str
+) -> None:
+    """Each process has another share of the batch's labelled samples; some have none at all."""
+    with np.load(data.removeprefix("npz:")) as file:
+        labels = np.where(np.arange(len(file["y_train"])) % 3 > 0, -1, file["y_train"])
+    (tmp_path / "given.csv").write_text("id,label\n" + "".join(f"{i},{label}\n" for i, label in enumerate(labels)))
+    wanted = dataclasses.replace(divided(data, method), noise=f"file:{tmp_path / 'given.csv'}", batch_size=4)
+    for processes in (1, 2):
+        trainer(wanted, tmp_path / str(processes), processes=processes)
+    one, two = RunFolder.open(tmp_path / "1").weights("last"), RunFolder.open(tmp_path / "2").weights("last")
+    assert max(float((weights - two[name]).abs().max()) for name, weights in one.items()) < 1e-6
+
+
+def test_an_average_is_judged_with_the_statistics_that_are_saved(trainer: Trainer, data: str, tmp_path: Path) -> None:
+    trainer(config(data, "ema:decay=0.9"), tmp_path / "run", processes=2)
+    folder = RunFolder.open(tmp_path / "run")
+    for which in ("best", "last"):
+        found = evaluate(folder, which, device="cpu")
+        for part in ("val", "test"):
+            assert found[part]["nll"] == pytest.approx(folder.metrics()[which][part]["nll"], rel=1e-5)
 
 
 @pytest.mark.parametrize("method", ["vista", "elr"])

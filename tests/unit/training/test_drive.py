@@ -76,7 +76,7 @@ def test_a_finished_run_is_taken_as_it_is(data: str, tmp_path: Path) -> None:
 def test_another_run_in_the_same_place_is_refused(data: str, tmp_path: Path) -> None:
     train(config(data), tmp_path / "run")
     with pytest.raises(ValueError, match=r"holds another run, with lr=0\.1 where this one has 0\.2: choose another"):
-        train(config(data, lr=0.2), tmp_path / "run")
+        train(config(data, lr=0.2, root="elsewhere"), tmp_path / "run")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -40,6 +40,17 @@ def test_a_generation_is_fresh_but_for_its_labels(
     assert seeds == [loop.SEEDS_TO_EARLIER_RUN * back for back in reversed(range(generations))]
 
 
+def test_a_run_has_its_name_while_what_it_needs_is_made(data: str, tmp_path: Path) -> None:
+    """Killed then, it could not be listed or resumed."""
+    wanted = config(data, "ban", epochs=2, checkpoint_seconds=60.0)
+    events = loop.train(wanted, tmp_path / "run")
+    assert isinstance(next(events), Started)
+    assert next(events)
+    assert RunFolder.open(tmp_path / "run").config().identity() == wanted.resolved().identity()
+    events.close()
+    assert [type(event) for event in loop.train(wanted, tmp_path / "run")].count(Finished) == 2
+
+
 def test_seeds_of_their_own_for_noise_and_split_stay(data: str, tmp_path: Path) -> None:
     wanted = config(data, "ban", epochs=2, noise_seed=5, checkpoint_seconds=60.0)
     list(loop.train(wanted, tmp_path / "run"))

@@ -6,11 +6,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from trainings import Trainer, config, ended_as, train
 
+from vista.data import source
 from vista.training import setup
+from vista.training import training as training_module
 from vista.training.run_folder import RunFolder
 
 
@@ -89,3 +92,46 @@ def test_a_process_left_with_one_sample_is_named(trainer: Trainer, data: str, tm
 def test_a_validation_set_that_leaves_nothing_is_named_as_the_option(data: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^validation is 1e\+06, but that cannot be held out: .* nothing is left to"):
         train(config(data, validation=1_000_000), tmp_path / "run")
+
+
+def test_pictures_for_statistics_come_in_no_batch_of_one(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = setup.prepare(config(data, "ce"), RunFolder(tmp_path), {})
+    n = len(training.samples.train)
+    monkeypatch.setattr(training_module, "EVALUATION_BATCH", n - 1)
+    sizes = [len(batch) for batch in training.train_pictures()]
+    assert sorted(sizes) == [n // 2, -(-n // 2)]
+
+
+@pytest.fixture
+def oblong(tmp_path: Path) -> str:
+    rng = np.random.default_rng(0)
+    arrays = {"x": rng.integers(0, 256, (60, 8, 12, 1), dtype=np.uint8), "y": np.arange(60) % 3}
+    np.savez(tmp_path / "oblong.npz", **arrays)
+    return f"npz:{tmp_path / 'oblong.npz'}"
+
+
+@pytest.mark.parametrize("network", ["mlp", "small-cnn", "tiny-staged"])
+def test_pictures_need_not_be_square(oblong: str, tmp_path: Path, network: str) -> None:
+    train(config(oblong, "ce", network=network, noise="none", batch_size=8, validation=10), tmp_path / "run")
+    assert (tmp_path / "run" / "metrics.json").exists()
+
+
+def test_a_network_that_takes_squares_alone_says_so(oblong: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"network is 'vit-tiny', which takes square pictures, but these are 8 x 12"):
+        train(config(oblong, "ce", network="vit-tiny", noise="none", validation=10), tmp_path / "run")
+
+
+def test_a_path_may_begin_at_home(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "given.csv").write_text("id,label\n0,1\n")
+    train(config(data, "ce", noise="file:~/given.csv", epochs=2), tmp_path / "run")
+    with pytest.raises(FileNotFoundError, match=rf"is not at {tmp_path}/data/"):
+        source.load("cifar100", "~/data")
+
+
+def test_a_relative_path_says_where_it_led(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError, match=rf"data file here\.npz does not exist in {tmp_path}"):
+        source.load("npz:here.npz")
