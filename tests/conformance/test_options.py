@@ -169,3 +169,8 @@ def test_fusion_without_stored_predictions_says_where_they_come_from() -> None:
 def test_a_network_without_stages_stops_the_run_before_its_first_step(make_config, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="byot needs the maps of at least two stages, but MLP gives none"):
         next(train(make_config("byot", network="mlp"), tmp_path))
+
+
+def test_a_switch_is_true_or_false() -> None:
+    with pytest.raises(ValueError, match="sd-dropout:detach is 'x', but it must be true or false"):
+        choose("sd-dropout", {"detach": "x"})

@@ -83,6 +83,8 @@ def choose(spec: str, options: dict[str, Any] | None = None) -> Chosen:
     for key, value in (options or {}).items():
         if key not in fields:
             raise ValueError(f"method {name!r} has no option {key!r}; it takes {', '.join(fields) or 'none'}")
+        if hints[key] is bool and not isinstance(value, bool):
+            raise ValueError(f"{name}:{key} is {value!r}, but it must be {_in_words(bool)}")
         values[key] = value
     return Chosen(name, method, method.Config(**values))
 

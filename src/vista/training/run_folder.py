@@ -174,6 +174,8 @@ def _read_object(path: Path) -> dict[str, Any]:
     """What a JSON file of a run holds."""
     try:
         values = durable.read_json(path)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{path} is gone: put it back, or make the run again with --fresh") from error
     except UnicodeDecodeError as error:
         raise _damaged(path, "it is no UTF-8 text") from error
     if not isinstance(values, dict):
