@@ -21,7 +21,6 @@ from vista.cli.arguments import method_flag
 from vista.cli.methods import explanations
 from vista.data import download
 from vista.methods import available, choose
-from vista.spreadsheet import cell
 from vista.training import run_folder
 
 from .conftest import Vista
@@ -94,12 +93,6 @@ def test_samples_that_do_not_fit_are_refused(vista: Vista, trained: Path, x: np.
     assert said.code == 2
     assert message in said.err
     assert not Path("predictions.csv").exists()
-
-
-def test_a_class_name_never_becomes_a_formula() -> None:
-    assert cell("=HYPERLINK(1)") == "'=HYPERLINK(1)"
-    assert cell("-1") == "'-1"
-    assert cell("cat") == "cat"
 
 
 # ---------------------------------------------------------------- runs
