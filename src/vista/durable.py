@@ -54,9 +54,21 @@ def write_json(path: Path, value: Any) -> None:
 
 def read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text())
+        return json.loads(path.read_text("utf-8"))
     except json.JSONDecodeError as error:
         raise ValueError(f"{path} is not JSON (line {error.lineno}): was it cut short?") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is damaged: it is no UTF-8 text") from error
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """What a JSON file of named values holds; anything else in it is refused by name."""
+    values = read_json(path)
+    if not isinstance(values, dict):
+        raise ValueError(
+            f"{path} is damaged: it holds {type(values).__name__}, where an object of named values belongs"
+        )
+    return values
 
 
 def rename(source: Path, target: Path) -> None:

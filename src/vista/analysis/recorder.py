@@ -151,11 +151,7 @@ class TrajectoryRecorder:
 
 def read_description(folder: Path) -> dict[str, Any]:
     """What a recorder's folder says of its training."""
-    about = durable.read_json(folder / DESCRIPTION)
-    if not isinstance(about, dict):
-        raise ValueError(
-            f"{folder / DESCRIPTION} is damaged: it holds {type(about).__name__}, where named values belong"
-        )
+    about = durable.read_object(folder / DESCRIPTION)
     if about.get("format") != FORMAT:
         raise ValueError(
             f"{folder / DESCRIPTION} has format {about.get('format')!r}, but this version reads format {FORMAT}"

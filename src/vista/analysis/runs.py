@@ -135,8 +135,11 @@ def read_runs(paths: Sequence[str | Path]) -> list[Run]:
     """Every run named, and every run below a folder that is none itself; refused where they cannot be compared."""
     if not paths:
         raise ValueError("no run was named: give a run's folder, or a folder with runs below it")
-    places = {place.resolve(): place for path in reversed(paths) for place in reversed(_places(Path(path)))}
-    runs = [read_run(place) for place in reversed(places.values())]
+    places: dict[Path, Path] = {}  # by where they really are: a run may be named twice
+    for path in paths:
+        for place in _places(Path(path)):
+            places.setdefault(place.resolve(), place)
+    runs = [read_run(place) for place in places.values()]
     check_comparable(runs)
     return runs
 

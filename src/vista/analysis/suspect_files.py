@@ -88,11 +88,7 @@ def report_of(folder: RunFolder, most: int) -> dict[str, Any] | None:
 
 def read_json(path: Path, num_classes: int) -> dict[str, Any]:
     """What :func:`write_json` wrote; another format or a class that there is not is refused by name."""
-    kept = durable.read_json(path)
-    if not isinstance(kept, dict):
-        raise ValueError(
-            f"{path} is damaged: it holds {type(kept).__name__}, where a list of suspects has named values"
-        )
+    kept = durable.read_object(path)
     if kept.get("format") != FORMAT:
         raise ValueError(f"{path} has format {kept.get('format')!r}, but this version reads format {FORMAT}")
     if not isinstance(kept.get("suspects"), list) or not all(_is_whole(kept.get(n)) for n in ("samples", "estimated")):

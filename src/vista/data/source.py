@@ -96,10 +96,10 @@ def below_root(root: str | Path | None, name: str, folder: str) -> Path:
     advice = f"`vista data get {name} --root DIR` downloads it"
     if not place:
         raise FileNotFoundError(f"data {name!r}: say where it lies with --root or VISTA_DATA; {advice}")
-    place = Path(place).expanduser()
-    if not (place / folder).is_dir():
-        raise FileNotFoundError(f"data {name!r} is not at {Path(place) / folder}; {advice}")
-    return Path(place) / folder
+    found = Path(place).expanduser() / folder
+    if not found.is_dir():
+        raise FileNotFoundError(f"data {name!r} is not at {found}; {advice}")
+    return found
 
 
 def held_out(labels: np.ndarray) -> Split:

@@ -44,14 +44,3 @@ def positions(loader: Any) -> list[list[int]]:
         kind = type(batches if type(batches) is not BatchSampler else sampler).__name__
         raise ValueError(f"the validation loader draws by {kind}, but its samples must come in order")
     return list(batches)
-
-
-def first_loader(loaders: Any) -> Any:
-    """Of one or several validation loaders the one that VISTA hears."""
-    several = [*loaders.values()] if isinstance(loaders, dict) else loaders
-    return several[0] if isinstance(several, list) else several
-
-
-def is_trial(trainer: Any) -> bool:
-    """Whether a trainer runs a batch or so of an epoch, to see that the parts fit: nothing is decided then."""
-    return bool(trainer.fast_dev_run)

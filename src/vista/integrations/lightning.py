@@ -9,7 +9,8 @@ from torch import Tensor
 
 from vista import exchange
 from vista.distiller import Summary, Vista
-from vista.integrations import comes_with, first_loader, is_trial, positions, shared_state
+from vista.integrations import comes_with, shared_state
+from vista.integrations.lightning_trainer import is_trial, validation
 
 with comes_with("lightning"):
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -61,8 +62,7 @@ class VistaCallback(Callback):
 
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.state.fn == "fit":
-            loader = first_loader(trainer.val_dataloaders)
-            self._val_positions, m = positions(loader), len(loader.dataset)
+            self._val_positions, m = validation(trainer)
             self._val_logits, self._val_seen = torch.zeros(m, self.vista.num_classes), torch.zeros(m).bool()
 
     def on_validation_batch_end(

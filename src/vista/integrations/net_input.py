@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from inspect import signature
 from typing import Any
 
@@ -22,8 +22,8 @@ def check_options(names: Iterable[str]) -> None:
             raise ValueError(f"{name} is no parameter; there are epochs, tau and, for Vista, {', '.join(known)}")
 
 
-def heeded(given: dict[str, Any]) -> dict[str, Any]:
-    """The same, without what skorch would take and a net with VISTA would not heed: that is refused."""
+def refuse_unheeded(given: Mapping[str, Any]) -> None:
+    """What skorch would take and a net with VISTA would not heed."""
     if "max_epochs" in given:
         raise ValueError(f"max_epochs is {given['max_epochs']}, but it is called epochs here: VISTA plans with it")
     if given.get("train_split") is not None:
@@ -31,7 +31,6 @@ def heeded(given: dict[str, Any]) -> dict[str, Any]:
             f"train_split is {given['train_split']}, but VISTA must know the labels it validates on: "
             "use validation_fraction, or fit(X, y, X_val, y_val)"
         )
-    return given
 
 
 def check_labels(y: Any, X_val: Any, y_val: Any) -> None:

@@ -10,7 +10,7 @@ from sklearn.preprocessing import LabelEncoder  # type: ignore[import-untyped]
 
 from vista import Vista, indexed
 from vista.integrations import comes_with, positions
-from vista.integrations.net_input import READ_LATER, check_labels, check_options, heeded, parts
+from vista.integrations.net_input import READ_LATER, check_labels, check_options, parts, refuse_unheeded
 from vista.integrations.noting_iterator import NotingIterator
 
 with comes_with("skorch"):
@@ -34,8 +34,8 @@ class VistaClassifier(NeuralNetClassifier):  # type: ignore[misc]
     def __init__(self, module: Any, *args: Any, epochs: int = 40, tau: float = 0.0, validation_fraction: float = 0.1,
                  split_seed: int = 0, criterion: Any = torch.nn.CrossEntropyLoss, **kwargs: Any) -> None:  # fmt: skip
         self.tau, self.validation_fraction, self.split_seed = tau, validation_fraction, split_seed
-        heeded(kwargs).update(criterion=criterion, train_split=None, max_epochs=epochs)
-        super().__init__(module, *args, **kwargs)
+        refuse_unheeded(kwargs)
+        super().__init__(module, *args, criterion=criterion, **{**kwargs, "train_split": None, "max_epochs": epochs})
 
     def set_params(self, **params: Any) -> Any:
         check_options(params)

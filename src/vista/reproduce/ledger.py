@@ -131,12 +131,7 @@ def read_record(path: Path) -> LedgerRecord:
     """One of them."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist: records of runs lie in results/{FOLDER}/")
-    try:
-        kept = durable.read_json(path)
-    except UnicodeDecodeError as error:
-        raise _damaged(path, "it is no UTF-8 text") from error
-    if not isinstance(kept, dict):
-        raise _damaged(path, f"it holds {type(kept).__name__}, where a record is an object of named values")
+    kept = durable.read_object(path)
     if kept.get("format") != FORMAT:
         raise ValueError(f"{path} has format {kept.get('format')!r}, but this version reads {FORMAT}")
     for name, kind in PARTS.items():

@@ -3,23 +3,22 @@
 from vista.reproduce import protocol
 from vista.reproduce.calibration import USUAL
 from vista.reproduce.grid import Cell, Paper, Study
+from vista.reproduce.table1 import papers
+from vista.reproduce.table6 import ANCHORS, SETTINGS
 
-PAPER: dict[str, tuple[Paper, Paper] | None] = {  # accuracy, and the most anchors
-    "vista": (Paper(69.75, 0.14), Paper(176)),
-    "vista-light": (Paper(69.55, 0.15), Paper(12)),
-    "vista:tau=0.002": None,
-}
+SETTING = "symmetric 40 %"
+METHODS = ("vista", "vista-light", "vista:tau=0.002")
 RECORDINGS = {"": "", ":record=eval": "predictions of a clean pass"}
 
 
 def _cells() -> list[Cell]:
-    setting, changes = "symmetric 40 %, validation 10 %", protocol.symmetric(40) | USUAL
-    cells = [Cell(setting, "ce", changes, Paper(59.37, 0.36))]
+    setting, changes = f"{SETTING}, validation 10 %", protocol.symmetric(40) | USUAL
+    cells = [Cell(setting, "ce", changes, papers("ce", SETTING))]
     for recording, note in RECORDINGS.items():
-        for method, numbers in PAPER.items():
-            accuracy, anchors = numbers or (None, None)
-            cells.append(Cell(setting, method + recording, changes, accuracy, note=note))
-            cells.append(Cell(setting, method + recording, changes, anchors, measure="anchors", note=note))
+        for method in METHODS:
+            most = Paper(ANCHORS[method][list(SETTINGS).index(SETTING)]) if method in ANCHORS else None
+            cells.append(Cell(setting, method + recording, changes, papers(method, SETTING), note=note))
+            cells.append(Cell(setting, method + recording, changes, most, measure="anchors", note=note))
     return cells
 
 

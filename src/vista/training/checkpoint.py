@@ -205,11 +205,9 @@ class Checkpoints:
         if not (folder / MANIFEST).exists():
             raise Damaged(f"checkpoint {folder} is damaged: it has no {MANIFEST}")
         try:
-            manifest = durable.read_json(folder / MANIFEST)
+            manifest = durable.read_object(folder / MANIFEST)
         except ValueError as error:
             raise Damaged(f"checkpoint {folder} is damaged: {error}") from error
-        if not isinstance(manifest, dict):
-            raise Damaged(f"checkpoint {folder} is damaged: {MANIFEST} holds {type(manifest).__name__}")
         files = {}
         for name, digest in manifest.items():
             path = self.run / name if name.startswith(f"{BLOBS}/") else folder / name

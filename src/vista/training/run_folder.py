@@ -173,14 +173,11 @@ class RunFolder:
 def _read_object(path: Path) -> dict[str, Any]:
     """What a JSON file of a run holds."""
     try:
-        values = durable.read_json(path)
+        return durable.read_object(path)
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"{path} is gone: put it back, or make the run again with --fresh") from error
-    except UnicodeDecodeError as error:
-        raise _damaged(path, "it is no UTF-8 text") from error
-    if not isinstance(values, dict):
-        raise _damaged(path, f"it holds {type(values).__name__}, where a run has an object of named values")
-    return values
+        raise FileNotFoundError(f"{path} is gone: {AGAIN}") from error
+    except ValueError as error:
+        raise ValueError(f"{error}; {AGAIN}") from error
 
 
 def lacking(values: dict[str, Any], places: Iterable[str]) -> str | None:
@@ -195,7 +192,10 @@ def lacking(values: dict[str, Any], places: Iterable[str]) -> str | None:
 
 
 def _damaged(path: Path, what: str) -> ValueError:
-    return ValueError(f"{path} is damaged: {what}; put the file back, or make the run again with --fresh")
+    return ValueError(f"{path} is damaged: {what}; {AGAIN}")
+
+
+AGAIN = "put the file back, or make the run again with --fresh"
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:

@@ -12,12 +12,12 @@ import pytest
 from doc_pages import DOCS, ROOT
 
 from vista import functional
-from vista.reproduce.calibration import PAPER as PLAIN_IN_THE_PAPER
 from vista.reproduce.protocol import VALIDATION
 from vista.reproduce.table1 import PAPER as TABLE1
-from vista.reproduce.table1 import SETTINGS
+from vista.reproduce.table1 import SETTINGS, papers
 from vista.training import record
 
+PLAIN_IN_THE_PAPER = {percent: papers("ce", f"symmetric {percent} %") for percent in (20, 40, 60)}
 AT_40 = list(SETTINGS).index("symmetric 40 %")
 PAGE = (DOCS / "reproduction.md").read_text()
 PLAIN: dict[str, Any] = {"validation": 0.1, "rotation": 0.0, "nesterov": False, "lr_schedule": "restarts"}
@@ -102,6 +102,13 @@ def test_what_a_tolerance_would_keep_is_computed_from_the_basic_runs_bits(tau: f
     history = functional.light_coverage(correct, tau)
     kept = sum(history[-1].values()) / int(correct.any(axis=0).sum())
     assert line(f"{tau:g}", str(max(map(len, history))), f"{100 * kept:.1f} %") in PAGE
+
+
+def test_the_readme_says_of_the_control_what_the_ledger_says(ledger: list[dict[str, Any]]) -> None:
+    control, ours = (found(ledger, method, {}, TWO_PERCENT) for method in ("ps-kd-beta", "vista"))
+    said = " ".join((ROOT / "README.md").read_text().split())
+    assert f"({result(control, 'best'):.2f} beside VISTA's {result(ours, 'best'):.2f}, both with" in said
+    assert f"({result(control, 'last'):.2f} beside {result(ours, 'last'):.2f} at the last)" in said
 
 
 def test_every_figure_is_measured_or_the_papers_or_a_difference_of_two(ledger: list[dict[str, Any]]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from made_runs import BASIC, HAND, hand_run
 
 from vista.analysis.runs import Group
-from vista.report import drawing, figures
+from vista.report import drawing, drawn_parts, figures
 
 pytest.importorskip("matplotlib", reason="figures need matplotlib")
 from matplotlib.collections import PolyCollection
@@ -125,7 +125,9 @@ def test_an_unknown_figure_is_refused() -> None:
         drawing.draw("pie", GROUPS)
 
 
-@pytest.mark.parametrize("pair", [(drawing.YELLOW, drawing.BLUE), (drawing.SERIES[0], drawing.SERIES[1])])
+@pytest.mark.parametrize(
+    "pair", [(drawn_parts.YELLOW, drawn_parts.BLUE), (drawn_parts.SERIES[0], drawn_parts.SERIES[1])]
+)
 def test_colours_are_apart_in_grey(pair: tuple[str, str]) -> None:
     def lightness(colour: str) -> float:
         red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
@@ -169,7 +171,7 @@ def test_many_lines_are_told_apart() -> None:
     (axes,) = drawing.draw("end-of-training", MANY).axes
     looks = {(line.get_color(), line.get_marker()) for line in axes.lines}
     assert len(looks) == len(MANY)
-    assert len({str(drawing._look(place)) for place in range(216)}) == 216
+    assert len({str(drawn_parts.look(place)) for place in range(216)}) == 216
 
 
 def test_what_is_no_utf8_is_shown_as_its_escape(tmp_path: Path) -> None:

@@ -262,7 +262,7 @@ def test_a_run_that_has_lost_its_checkpoints_says_so(data: str, copied: Path, wh
 
 def test_a_manifest_of_another_kind_is_damaged(data: str, copied: Path, whole: dict[str, str]) -> None:
     file_of(copied, MANIFEST).write_text("[]")
-    with pytest.warns(UserWarning, match=rf"checkpoint .*{NEWEST} is damaged: .* holds list; it is not used"):
+    with pytest.warns(UserWarning, match=rf"checkpoint .*{NEWEST} is damaged: .* holds list, where .*; it is not used"):
         train(config(data), copied)
     assert ended_as(copied) == whole
 

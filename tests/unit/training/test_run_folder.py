@@ -150,5 +150,7 @@ def test_a_lock_that_its_owner_deleted_is_none(tmp_path: Path, monkeypatch: pyte
 def test_a_file_that_is_gone_is_named(data: str, tmp_path: Path) -> None:
     out = stopped(config(data), tmp_path / "run", 2, 1)
     (out / "data.json").unlink()
-    with pytest.raises(FileNotFoundError, match=r"data\.json is gone: put it back, or make the run again with --fresh"):
+    with pytest.raises(
+        FileNotFoundError, match=r"data\.json is gone: put the file back, or make the run again with --fresh"
+    ):
         train(config(data), out)
