@@ -264,7 +264,7 @@ def _serve() -> None:
         while len(ends) < len(children):
             child, status = os.wait()
             ends[children[child]] = os.waitstatus_to_exitcode(status)
-            if ends[children[child]] != 0:
+            if ends[children[child]] == -signal.SIGKILL:  # one that failed leaves the others time to say why they do
                 for other in children.keys() - {child}:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(other, signal.SIGKILL)
