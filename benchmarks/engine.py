@@ -21,7 +21,8 @@ from vista.training import setup
 from vista.training.config import TrainConfig, preset
 from vista.training.drive import Job, deterministic, drive
 from vista.training.environment import environment
-from vista.training.loop import EpochEnded, train
+from vista.training.events import EpochEnded
+from vista.training.loop import train
 from vista.training.run_folder import RunFolder
 from vista.training.samples import load_samples
 from vista.training.training import Training

@@ -34,7 +34,7 @@ from vista.data import source
 from vista.data.loader import Inputs
 from vista.training.config import TrainConfig, preset
 from vista.training.drive import Job, drive
-from vista.training.loop import Event, Finished
+from vista.training.events import Event, Finished
 from vista.training.network import load_model, on_device
 from vista.training.run_folder import RunFolder, Which
 

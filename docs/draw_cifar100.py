@@ -17,7 +17,7 @@ from pathlib import Path
 import tyro
 from PIL import Image
 
-from vista.analysis.runs import grouped, read_runs
+from vista.analysis.groups import grouped, read_runs
 from vista.report import drawing
 from vista.report.page import write_page
 from vista.reproduce import ledger

@@ -17,7 +17,8 @@ import pytest
 
 from vista.data import digits
 from vista.training.config import TrainConfig
-from vista.training.loop import Event, Interrupted, Started, Stepped, Stop, train
+from vista.training.events import Event, Interrupted, Started, Stepped, Stop
+from vista.training.loop import train
 from vista.training.run_folder import RunFolder
 
 PROJECT = Path(__file__).parents[2]

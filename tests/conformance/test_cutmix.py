@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from vista.methods import available
-from vista.training.loop import EpochEnded, Started, train
+from vista.training.events import EpochEnded, Started
+from vista.training.loop import train
 
 COMPOSES = [name for name, method in available().items() if method.composes_with_cutmix]
 REFUSES = [name for name, method in available().items() if not method.composes_with_cutmix]

@@ -13,7 +13,8 @@ import torch
 from vista import models
 from vista.methods import available
 from vista.training.checkpoint import Checkpoints, split
-from vista.training.loop import Finished, Stepped, train
+from vista.training.events import Finished, Stepped
+from vista.training.loop import train
 from vista.training.network import load_model
 from vista.training.run_folder import EARLIER, RunFolder
 from vista.training.setup import prepare

@@ -21,7 +21,8 @@ from vista.methods import available
 from vista.training import loop, setup
 from vista.training.checkpoint import split
 from vista.training.config import TrainConfig
-from vista.training.loop import EpochEnded, train
+from vista.training.events import EpochEnded
+from vista.training.loop import train
 
 METHODS = list(available())
 EPOCHS = 2

@@ -33,7 +33,7 @@ from vista import durable, methods
 from vista.training import loop, results, run_folder
 from vista.training.config import TrainConfig
 from vista.training.drive import Job, drive
-from vista.training.loop import Event, Stepped
+from vista.training.events import Event, Stepped
 from vista.training.record import TIMINGS
 from vista.training.skeleton import split
 from vista.training.training import Training

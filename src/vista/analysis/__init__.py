@@ -1,7 +1,8 @@
 """What a training went through, read from its record: pure functions, no models, no training."""
 
+from vista.analysis.groups import Group, grouped, read_runs
 from vista.analysis.recorder import TrajectoryRecorder
-from vista.analysis.runs import Group, Run, grouped, read_run, read_runs
+from vista.analysis.runs import Run, read_run
 from vista.analysis.suspects import Suspects, suspect_labels
 
 __all__ = ["Group", "Run", "Suspects", "TrajectoryRecorder", "grouped", "read_run", "read_runs", "suspect_labels"]

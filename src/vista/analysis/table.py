@@ -10,7 +10,8 @@ from typing import Any, Literal
 import numpy as np
 
 from vista.analysis import trajectory
-from vista.analysis.runs import Against, Group, Run, common_labels
+from vista.analysis.groups import Group, common_labels
+from vista.analysis.runs import Against, Run
 
 
 @dataclass(frozen=True)

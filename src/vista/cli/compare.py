@@ -27,7 +27,7 @@ from vista.training import distributed, run_folder
 from vista.training.comparison import Entry, plan, summary
 from vista.training.config import TrainConfig
 from vista.training.drive import Job
-from vista.training.loop import Interrupted
+from vista.training.events import Interrupted
 from vista.training.run_folder import RunFolder
 
 HELP = "train several methods over several seeds, and print a table"

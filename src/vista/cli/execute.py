@@ -18,7 +18,7 @@ from vista.training import distributed, run_folder
 from vista.training.comparison import seconds
 from vista.training.config import TrainConfig
 from vista.training.drive import Job, drive, on_card
-from vista.training.loop import Event, Finished, Interrupted
+from vista.training.events import Event, Finished, Interrupted
 from vista.training.processes import at_once_on_cpu, drive_in_processes
 from vista.training.record import COVERAGE
 from vista.training.run_folder import RunFolder

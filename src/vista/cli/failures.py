@@ -14,7 +14,7 @@ from typing import TextIO
 
 from vista.cli import terminal
 from vista.training import distributed
-from vista.training.loop import Interrupted
+from vista.training.events import Interrupted
 from vista.training.run_folder import CONFIG
 
 BAD_INPUT = (

@@ -10,7 +10,8 @@ from typing import Annotated, Literal
 
 import tyro
 
-from vista.analysis.runs import Run, grouped, read_runs
+from vista.analysis.groups import grouped, read_runs
+from vista.analysis.runs import Run
 from vista.cli import terminal
 from vista.cli.arguments import parse, peek
 from vista.report import drawing

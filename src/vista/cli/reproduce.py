@@ -16,7 +16,7 @@ from vista.cli.arguments import Output, parse
 from vista.cli.execute import execute
 from vista.reproduce import ledger, names, page, restore, runs, study
 from vista.training.drive import Job
-from vista.training.loop import Interrupted
+from vista.training.events import Interrupted
 from vista.training.run_folder import RunFolder
 
 RESULTS_PAGE = Path("RESULTS.md")

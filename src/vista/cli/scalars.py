@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vista.training.drive import Job
-from vista.training.loop import EpochEnded, Event, Finished, Started
+from vista.training.events import EpochEnded, Event, Finished, Started
 
 FOLDER = "tensorboard"
 

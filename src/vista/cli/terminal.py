@@ -22,7 +22,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.text import Text
 
 from vista.training.drive import Job
-from vista.training.loop import EpochEnded, Event, Finished, Started, Stepped
+from vista.training.events import EpochEnded, Event, Finished, Started, Stepped
 
 SECONDS_BETWEEN_LINES = 5.0
 SECONDS_OF_PACE = 60.0  # a pace is that of the last minute: a run begins with compilation, and others come and go

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from vista.analysis.runs import Group
+from vista.analysis.groups import Group
 from vista.report import figures
 from vista.report.drawn_parts import (
     BLUE,

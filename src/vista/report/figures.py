@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from vista import coverage
 from vista.analysis import forgetting as forgotten
 from vista.analysis import trajectory
-from vista.analysis.runs import Against, Group, Run, common_labels
+from vista.analysis.groups import Group, common_labels
+from vista.analysis.runs import Against, Run
 from vista.analysis.table import mean_and_error
 
 Floats = NDArray[np.float64]

@@ -10,7 +10,8 @@ import numpy as np
 
 import vista
 from vista.analysis import suspect_files
-from vista.analysis.runs import Group, Run, common_labels, grouped
+from vista.analysis.groups import Group, common_labels, grouped
+from vista.analysis.runs import Run
 from vista.analysis.table import COLUMNS, comparison
 from vista.analysis.trajectory import best_epoch
 from vista.report import figures, pictures

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from vista.analysis import recorder
-from vista.analysis.runs import Run, read_runs
+from vista.analysis.groups import read_runs
+from vista.analysis.runs import Run
 from vista.report.page import write_page
 from vista.training import run_folder
 from vista.training.record import EPOCHS

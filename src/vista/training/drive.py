@@ -23,7 +23,8 @@ import torch
 from vista.data import source
 from vista.training import run_folder
 from vista.training.config import TrainConfig
-from vista.training.loop import Event, Finished, Interrupted, Stop, Waiting, train
+from vista.training.events import Event, Finished, Interrupted, Stop, Waiting
+from vista.training.loop import train
 from vista.training.run_folder import RunFolder
 
 AT_ONCE_ON_A_CARD = 5

@@ -13,7 +13,6 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +23,7 @@ from vista.training import results, run_folder
 from vista.training.checkpoint import Checkpoints
 from vista.training.config import INCIDENTAL, TrainConfig
 from vista.training.engine import NotFinite
+from vista.training.events import EpochEnded, Event, Finished, Interrupted, Started, Stepped, Stop, Waiting
 from vista.training.network import load_model
 from vista.training.record import EPOCHS, TEST, VAL_GIVEN, VAL_TRUE
 from vista.training.run_folder import RunFolder
@@ -36,59 +36,6 @@ STEPS_BETWEEN_AGREEMENTS = 10  # after which several processes ask the first one
 # A run that another one needs first is a draw of its own: with the same seed, teacher and student would begin with the
 # same weights and see the same pictures in the same order. Far from the seeds that people count up: 0, 1, 2.
 SEEDS_TO_EARLIER_RUN = 1_000_003
-
-
-@dataclass(frozen=True)
-class Started:
-    config: TrainConfig
-    folder: Path
-    epoch: int  # the first one that will run
-    samples: int  # per epoch
-    role: str | None  # what a run is for that another one needs first
-
-
-@dataclass(frozen=True)
-class Stepped:
-    epoch: int
-    samples: int  # of this epoch, so far
-
-
-@dataclass(frozen=True)
-class Waiting:
-    """The card has enough to do until this event."""
-
-    event: torch.cuda.Event
-
-
-@dataclass(frozen=True)
-class EpochEnded:
-    line: dict[str, Any]  # the epoch's line of the record
-    timing: dict[str, float]
-
-
-@dataclass(frozen=True)
-class Finished:
-    folder: Path
-    metrics: dict[str, Any]
-    role: str | None
-
-
-Event = Started | Stepped | Waiting | EpochEnded | Finished
-
-
-@dataclass
-class Stop:
-    """A wish to stop, set by a signal: its number, or 0."""
-
-    signal: int = 0
-
-
-class Interrupted(Exception):
-    """The run was asked to stop; a checkpoint is in place."""
-
-    def __init__(self, folder: Path, signal: int) -> None:
-        self.folder, self.signal = folder, signal
-        super().__init__(f"stopped in {folder}")
 
 
 @dataclass

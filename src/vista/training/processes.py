@@ -22,7 +22,7 @@ from multiprocessing.context import SpawnProcess
 import torch
 
 from vista.training.drive import Job, drive, is_small, on_card, stop_on_signals, suited_threads, threads
-from vista.training.loop import Event, Finished, Interrupted
+from vista.training.events import Event, Finished, Interrupted
 
 SECONDS_BETWEEN_LOOKS = 0.2  # for a signal that the workers have not heard of
 

@@ -9,7 +9,7 @@ import pytest
 from made_runs import HAND, hand_run, write_run
 
 from vista import functional
-from vista.analysis.runs import Group, grouped, read_runs
+from vista.analysis.groups import Group, grouped, read_runs
 from vista.analysis.table import comparison, mean_and_error
 from vista.report import figures
 

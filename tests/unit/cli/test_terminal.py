@@ -12,7 +12,7 @@ from rich.table import Table
 from vista.cli import terminal
 from vista.training.config import TrainConfig
 from vista.training.drive import Job
-from vista.training.loop import EpochEnded, Finished, Started, Stepped
+from vista.training.events import EpochEnded, Finished, Started, Stepped
 
 LINE = {"lr": 0.05, "train_loss": 1.2345, "val_accuracy": 0.5, "val_true_accuracy": 0.9, "test_accuracy": 0.905}
 

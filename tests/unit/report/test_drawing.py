@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from made_runs import BASIC, HAND, hand_run
 
-from vista.analysis.runs import Group
+from vista.analysis.groups import Group
 from vista.report import drawing, drawn_parts, figures
 
 pytest.importorskip("matplotlib", reason="figures need matplotlib")

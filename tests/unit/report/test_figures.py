@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from made_runs import BASIC, HAND, hand_run, record_of
 
-from vista.analysis.runs import Group, Run
+from vista.analysis.groups import Group
+from vista.analysis.runs import Run
 from vista.report import figures
 
 ONE = [Group("hand", (hand_run(),))]

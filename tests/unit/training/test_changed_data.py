@@ -16,7 +16,7 @@ from trainings import config, stopped, train
 from vista.cli import main
 from vista.training.config import TrainConfig
 from vista.training.evaluation import evaluate
-from vista.training.loop import Finished, Started
+from vista.training.events import Finished, Started
 from vista.training.run_folder import RunFolder
 
 

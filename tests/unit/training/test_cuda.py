@@ -15,7 +15,8 @@ from vista import Vista
 from vista.methods import available
 from vista.training.config import TrainConfig
 from vista.training.drive import Job, deterministic, drive
-from vista.training.loop import Interrupted, Stop, train
+from vista.training.events import Interrupted, Stop
+from vista.training.loop import train
 
 pytestmark = [
     pytest.mark.cuda,

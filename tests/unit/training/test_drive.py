@@ -15,7 +15,7 @@ from trainings import config, ended_as, noting_states, train
 from vista import durable
 from vista.training.drive import Job, deterministic, drive, stop_on_signals
 from vista.training.engine import NotFinite
-from vista.training.loop import EpochEnded, Event, Finished, Interrupted, Started, Stepped
+from vista.training.events import EpochEnded, Event, Finished, Interrupted, Started, Stepped
 
 
 def show_nothing(job: Job, event: Event) -> None:

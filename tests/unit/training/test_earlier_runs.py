@@ -10,7 +10,7 @@ from torch import Tensor
 from trainings import config
 
 from vista.training import loop
-from vista.training.loop import Finished, Started
+from vista.training.events import Finished, Started
 from vista.training.run_folder import RunFolder
 from vista.training.training import Training
 

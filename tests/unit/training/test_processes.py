@@ -18,7 +18,7 @@ from trainings import NOT_OF_THE_SEED, config
 from vista.training import drive as drive_module
 from vista.training.drive import Job, drive, is_small, suited_threads, threads
 from vista.training.engine import NotFinite
-from vista.training.loop import EpochEnded, Event, Interrupted, Started, Stepped
+from vista.training.events import EpochEnded, Event, Interrupted, Started, Stepped
 from vista.training.processes import at_once_on_cpu, drive_in_processes
 from vista.training.run_folder import RunFolder
 

@@ -19,7 +19,7 @@ from trainings import Kill, Trainer, config, ended_as, stopped, train
 from vista.cli import main
 from vista.training.checkpoint import Checkpoints
 from vista.training.config import TrainConfig
-from vista.training.loop import Started, Stepped
+from vista.training.events import Started, Stepped
 from vista.training.run_folder import RunFolder
 
 

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vista.analysis import trajectory
-from vista.analysis.runs import Group, Run
+from vista.analysis.groups import Group
+from vista.analysis.runs import Run
 from vista.report import drawing
 
 if TYPE_CHECKING:
