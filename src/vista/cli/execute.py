@@ -13,14 +13,14 @@ from rich.table import Table
 from vista import exchange
 from vista.cli import terminal
 from vista.cli.arguments import Output
+from vista.cli.removal import Replaced
 from vista.cli.scalars import Scalars
-from vista.training import distributed, run_folder
+from vista.training import distributed
 from vista.training.comparison import seconds
 from vista.training.config import TrainConfig
 from vista.training.drive import Job, drive, on_card
-from vista.training.events import Event, Finished, Interrupted
+from vista.training.events import Event, Finished, Interrupted, Started
 from vista.training.processes import at_once_on_cpu, drive_in_processes
-from vista.training.record import COVERAGE
 from vista.training.run_folder import RunFolder
 
 REPORTED = {"top1": "accuracy %", "top5": "top-5 %", "nll": "NLL", "ece": "ECE %", "aurc": "AURC %"}
@@ -47,8 +47,7 @@ def execute(
     with ExitStack() as stack:
         scalars = stack.enter_context(Scalars()) if output.tensorboard and first else None
         stack.enter_context(distributed.process_group(jobs[0].config.resolved().device))
-        if output.fresh:
-            _delete_old(jobs)
+        replaced = stack.enter_context(Replaced(jobs)) if output.fresh else None
         shown = terminal.display(jobs, quiet=output.quiet or not first, json=output.json)
         stack.enter_context(shown)
 
@@ -56,6 +55,8 @@ def execute(
             if scalars is not None:
                 scalars(job, event)
             shown(job, event)
+            if replaced is not None and isinstance(event, Started):
+                replaced.began(job)
             if first and isinstance(event, Finished) and event.role is None:
                 finished(job)
 
@@ -75,37 +76,6 @@ def _drive(jobs: list[Job], show: Callable[[Job, Event], None], at_once: int | N
         drive_in_processes(jobs, show, beside)
     else:
         drive(jobs, show, 1)
-
-
-def _delete_old(jobs: list[Job]) -> None:
-    """The first process deletes, the others wait for it. What a run needed first may be there before the run is."""
-    if exchange.rank() == 0:
-        for job in jobs:
-            for config in (job.out / run_folder.CONFIG, *(job.out / run_folder.EARLIER).rglob(run_folder.CONFIG)):
-                if config.exists():
-                    delete_run(RunFolder(config.parent))
-    exchange.first_ranks_word(0)
-
-
-def refuse_what_is_no_run(folder: RunFolder) -> None:
-    """Refuse to delete a link, and a folder with another program's ``config.json``; a damaged run may go."""
-    if folder.path.is_symlink():
-        run = folder.path.resolve()
-        raise ValueError(f"{folder.path} is a link: name the run itself, {run}, and remove the link with rm")
-    try:
-        folder.config()
-    except ValueError as error:
-        if not (folder.path / COVERAGE).exists():
-            raise ValueError(
-                f"{folder.path} is no run, and is left as it is: {error}; remove it by hand if nothing in it is needed"
-            ) from error
-
-
-def delete_run(folder: RunFolder) -> None:
-    """Delete a run that nobody trains in."""
-    refuse_what_is_no_run(folder)
-    with folder.locked():
-        folder.delete()
 
 
 def print_result(folder: RunFolder, config: TrainConfig, metrics: dict[str, Any], as_json: bool) -> None:

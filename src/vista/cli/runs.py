@@ -13,7 +13,7 @@ from rich.table import Table
 
 from vista.cli import terminal
 from vista.cli.arguments import parse
-from vista.cli.execute import delete_run, refuse_what_is_no_run
+from vista.cli.removal import delete_run, refuse_to_remove
 from vista.store import readable
 from vista.training.record import COVERAGE
 from vista.training.run_folder import EARLIER, RunFolder, find_runs
@@ -108,9 +108,12 @@ def describe(folder: RunFolder) -> dict[str, Any] | None:
 def _delete(flags: Delete) -> int:
     if not flags.runs:
         raise ValueError("no run is named; `vista runs` lists them")
-    found = [RunFolder.open(path) for path in flags.runs]  # all must be runs before any of them goes
+    named: dict[Path, str] = {}  # each once
+    for path in flags.runs:
+        named.setdefault(Path(path).resolve(), path)
+    found = [RunFolder.open(path) for path in named.values()]  # all must be runs before any of them goes
     for folder in found:
-        refuse_what_is_no_run(folder)
+        refuse_to_remove(folder)
     kept = 0
     for folder in found:
         if not flags.yes and not _agreed(f"delete {folder.path} ({readable(folder.size())})? [y/N] "):

@@ -73,6 +73,68 @@ def test_fresh_deletes_nothing_that_is_no_run(vista: Vista, small: Small) -> Non
     assert Path("precious/config.json").exists()
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [("--network", "resnet17"), ("--noise", "file:none.csv"), ("--validation", "5000"), ("--device", "cuda:7")],
+    ids=lambda words: words[0],
+)
+@pytest.mark.parametrize("command", ["train", "compare"])
+def test_fresh_keeps_the_old_run_until_the_new_one_has_begun(
+    vista: Vista, small: Small, wrong: tuple[str, str], command: str
+) -> None:
+    words = (command, *small, "--out", "run", "--quiet")
+    words += ("--methods", "ce,ban", "--seeds", "1") if command == "compare" else ("--method", "ban")
+    assert vista(*words).code == 0
+    before = contents(Path("run"))
+    assert vista(*words, *wrong, "--fresh").code in (1, 2)
+    assert contents(Path("run")) == before
+    assert [path.name for path in Path().iterdir() if path.name.startswith(".")] == []
+    assert vista(*words, "--epochs", "2", "--fresh").code == 0
+    assert [path.name for path in Path().rglob("*.replaced")] == []
+
+
+def contents(run: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != "lock"}
+
+
+def test_fresh_leaves_no_old_run_to_be_taken_for_a_new_one(
+    vista: Vista, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped in its first run, the others' old ones would count as done when the command goes on."""
+    words = ("compare", *small, "--methods", "ce", "--seeds", "2", "--out", "runs", "--at-once", "1", "--quiet")
+    assert vista(*words).code == 0
+    with monkeypatch.context() as patch:
+        stop_after(1, patch, signal.SIGINT)
+        assert vista(*words, "--fresh").code == 130
+    assert sorted(path.name for path in Path("runs").iterdir()) == ["ce-seed0"]
+    assert not Path("runs/ce-seed0/metrics.json").exists()
+
+
+def test_fresh_refuses_all_or_nothing(vista: Vista, small: Small) -> None:
+    words = ("compare", *small, "--methods", "ce", "--seeds", "2", "--out", "runs", "--quiet")
+    assert vista(*words).code == 0
+    assert vista("train", *small, "--out", "runs/ce-seed1/mine", "--quiet").code == 0
+    said = vista(*words, "--fresh")
+    assert said.code == 2
+    assert "runs/ce-seed1 holds another run, runs/ce-seed1/mine: move that elsewhere, or delete it first" in said.err
+    assert Path("runs/ce-seed0/metrics.json").exists()
+    assert Path("runs/ce-seed1/mine/metrics.json").exists()
+
+
+def test_the_folder_one_is_in_is_not_removed(
+    vista: Vista, small: Small, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    data = Path(small[small.index("--data") + 1].removeprefix("npz:")).resolve()
+    own = ("--data", f"npz:{data}", "--out", ".", "--quiet", "--fresh")
+    Path("run").mkdir()
+    monkeypatch.chdir("run")
+    assert vista("train", *small, *own).code == 0
+    said = vista("train", *small, *own)
+    assert said.code == 2
+    assert ". is, or holds, the folder you are in: go elsewhere first" in said.err
+    assert Path("metrics.json").exists()
+
+
 def stop_after(epoch: int, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """The signal comes when the epoch ends."""
 

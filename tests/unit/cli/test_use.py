@@ -153,6 +153,12 @@ def test_delete_refuses_what_is_no_run_and_then_deletes_nothing(vista: Vista, tr
     assert trained.exists()
 
 
+def test_delete_of_a_run_named_twice_deletes_it_once(vista: Vista, trained: Path) -> None:
+    said = vista("runs", "delete", str(trained), f"./{trained}", "--yes")
+    assert said.code == 0
+    assert said.out.count("is deleted") == 1
+
+
 def test_delete_refuses_a_run_in_progress(vista: Vista, trained: Path) -> None:
     with run_folder.RunFolder(trained).locked():
         said = vista("runs", "delete", str(trained), "--yes")
