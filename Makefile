@@ -1,5 +1,6 @@
 # Two commands: `make demo` shows VISTA at work, `make test` runs the tests. Both set up .venv by themselves.
-PYTHON ?= python3.11
+# The first that is there; another one by `make PYTHON=...`.
+PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,$(shell command -v $(name))) python3)
 BIN := .venv/bin
 # Everything is installed under the constraints, so that today's run is tomorrow's.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -12,7 +13,7 @@ help:  ## Say what there is.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 .venv/bin/python:
-	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) is not there; name another one of 3.11 or newer: make PYTHON=python3 ..."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is not there, or older than 3.11; name another one: make PYTHON=python3.12 ..."; exit 1; }
 	$(PYTHON) -m venv .venv
 
 .venv/core: .venv/bin/python pyproject.toml constraints.txt

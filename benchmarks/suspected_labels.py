@@ -127,7 +127,7 @@ def train_all(args: Arguments, noise: str, seed: int) -> None:
     plain = RunFolder(place / "ce")
     positions = plain.split().train
     data = source.load(args.data, args.root)
-    inputs, given = np.asarray(data.train_inputs[positions]), plain.labels().given[positions]
+    inputs, given = np.asarray(data.inputs[positions]), plain.labels().given[positions]
     found = {f"own.{which}": predicted(plain, which, data, inputs) for which in WEIGHTS}
     found |= out_of_fold_predictions(args, base, place, inputs, given)
     save_file(found, predictions)
@@ -187,7 +187,7 @@ def out_of_fold_predictions(
     """Each sample predicted by a network that did not train on it."""
     data = source.load(args.data, args.root)
     fold_of = stratified_folds(given, args.folds, base.seed)
-    share = base.validation if base.validation < 1 else base.validation / len(data.train_labels)
+    share = base.validation if base.validation < 1 else base.validation / len(data.for_training)
     jobs = []
     for number in range(args.folds):
         inside, outside = fold_of != number, fold_of == number

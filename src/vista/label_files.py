@@ -1,6 +1,7 @@
 """Labels that come from a file: anybody's `.npz` or CSV, and the human labels of CIFAR-100N."""
 
 import csv
+import io
 import os
 import re
 import zipfile
@@ -16,7 +17,7 @@ HUMAN_FILE = "cifar-100n.npz"
 def read_label_file(path: str | Path, true_labels: np.ndarray, num_classes: int) -> np.ndarray:
     """Labels from `.npz` (key `labels`, all N or those of key `ids`) or CSV `id,label`; int64 [N].
 
-    Ids are positions in the training data as shipped; samples not named keep their label; -1 means no label.
+    Ids are positions in the data as shipped; samples not named keep their label; -1 means no label.
     """
     path = Path(path).expanduser()
     true = checked_labels(true_labels, num_classes)
@@ -109,21 +110,26 @@ def _npz_rows(path: Path, count: int) -> Iterator[tuple[str, int, int]]:
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[str, int, int]]:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file)
-        try:
-            header = [name.strip() for name in next(reader, [])]
-            if header != ["id", "label"]:
-                raise ValueError(f"{path}, line 1: the header is {','.join(header)!r}, but it must be 'id,label'")
-            for row in reader:
-                if not row:
-                    continue
-                place = f"line {reader.line_num}"
-                if len(row) != 2:
-                    raise ValueError(f"{path}, {place}: {len(row)} fields, but there must be 2 (id,label)")
-                yield place, _integer(row[0], path, place), _integer(row[1], path, place)
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise ValueError(f"{path}, line {reader.line_num + 1}: no readable CSV: {error}") from error
+    content = path.read_bytes()
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{path}, line {line}: no readable CSV: {error}") from error
+    reader = csv.reader(io.StringIO(text, newline=""))
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        if header != ["id", "label"]:
+            raise ValueError(f"{path}, line 1: the header is {','.join(header)!r}, but it must be 'id,label'")
+        for row in reader:
+            if not row:
+                continue
+            place = f"line {reader.line_num}"
+            if len(row) != 2:
+                raise ValueError(f"{path}, {place}: {len(row)} fields, but there must be 2 (id,label)")
+            yield place, _integer(row[0], path, place), _integer(row[1], path, place)
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {reader.line_num + 1}: no readable CSV: {error}") from error
 
 
 def _integer(text: str, path: Path, place: str) -> int:

@@ -125,10 +125,9 @@ class NoisyLabels:
             digest.update(labels.astype("<i8").tobytes())
         return digest.hexdigest()
 
-    @property
-    def rate(self) -> float:
-        """The share of labels that differ from the true ones."""
-        return float(np.mean(self.given != self.true))
+    def rate(self, among: np.ndarray) -> float:
+        """The share of the labels of these samples that differ from the true ones."""
+        return float(np.mean(self.given[among] != self.true[among]))
 
     def save(self, path: str | Path) -> None:
         """Write a safetensors file; it appears under its name only when complete."""
@@ -157,23 +156,26 @@ def make(
     seed: int,
     groups: Sequence[int] | None = None,
     root: str | Path | None = None,
+    among: np.ndarray | None = None,
 ) -> NoisyLabels:
-    """The labels that `spec` makes of `source_labels`; `groups` shapes asymmetric noise, `root` holds human labels."""
+    """The labels that `spec` makes of `source_labels`; `groups` shapes asymmetric noise, `root` holds human labels.
+
+    Drawn noise changes labels of the samples `among` alone, if these are named.
+    """
     noise = parse(spec)
     true = checked_labels(source_labels, num_classes)
+    given, changed = true.copy(), slice(None) if among is None else among
     if noise.kind == "symmetric":
         assert noise.rate is not None
-        given = symmetric(true, num_classes, noise.rate, seed)
+        given[changed] = symmetric(true[changed], num_classes, noise.rate, seed)
     elif noise.kind == "asymmetric":
         assert noise.rate is not None
-        given = asymmetric(true, num_classes, noise.rate, seed, cycle_mapping(num_classes, groups))
+        given[changed] = asymmetric(true[changed], num_classes, noise.rate, seed, cycle_mapping(num_classes, groups))
     elif noise.kind == "file":
         assert noise.path is not None
         given = read_label_file(noise.path, true, num_classes)
     elif noise.kind == "human":
         given = read_human_labels(true, num_classes, root)
-    else:
-        given = true.copy()
     return NoisyLabels(given, true, noise.spec, seed)
 
 

@@ -16,7 +16,7 @@ _STREAM = 0x73706C69  # keeps the split's draws apart from every other use of th
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Positions of the training and of the validation samples: each ascending, disjoint, together all."""
+    """Ids of the training and of the validation samples: each ascending, disjoint, together all but test samples."""
 
     train: np.ndarray  # int64 [n]
     val: np.ndarray  # int64 [m]
@@ -51,7 +51,8 @@ def stratified(labels: np.ndarray, fraction: float | int, seed: int) -> Split:
     """Set a share of the labelled samples aside for validation, each class by its share.
 
     `fraction` in (0, 1) takes m = round(fraction * n) of the n samples that have a label, an int takes m = fraction.
-    A class with n_c samples gives floor or ceil of m n_c / n, by largest remainder. Label -1 (none) always trains.
+    A class with n_c samples gives floor or ceil of m n_c / n, by largest remainder, its last sample only where no other
+    class can give one. Label -1 (none) always trains.
     """
     array = np.asarray(labels)
     if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
@@ -91,11 +92,14 @@ def _size(fraction: float | int, labelled: int) -> int:
 
 
 def _quotas(counts: np.ndarray, wanted: int) -> list[int]:
-    """Largest remainder in whole numbers: sums to `wanted`, each within 1 of wanted * n_c / n; ties: lower class."""
+    """Largest remainder in whole numbers: sums to `wanted`, each within 1 of wanted * n_c / n; ties: lower class.
+
+    A class gives its last sample only where no other is left to give one.
+    """
     exact = counts.astype(object) * wanted
     total = int(counts.sum())
     quotas = [int(share // total) for share in exact]
-    by_remainder = sorted(range(len(quotas)), key=lambda c: (-(exact[c] % total), c))
+    by_remainder = sorted(range(len(quotas)), key=lambda c: (quotas[c] + 1 >= counts[c], -(exact[c] % total), c))
     for c in by_remainder[: wanted - sum(quotas)]:
         quotas[c] += 1
     return quotas

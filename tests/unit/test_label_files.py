@@ -111,3 +111,9 @@ def test_human_labels_of_other_data_are_refused(tmp_path, monkeypatch):
     np.savez(tmp_path / label_files.HUMAN_FILE, clean_label=LABELS[:9], noisy_label=LABELS[:9])
     with pytest.raises(ValueError, match="'clean_label' has 9 entries, but there are 100 samples"):
         noise.make("human", LABELS, 10, 0, root=tmp_path)
+
+
+def test_a_byte_that_is_no_text_is_named_by_its_line(tmp_path):
+    (tmp_path / "l.csv").write_bytes(b"id,label\n3,1\n4,\xff\n5,1\n")
+    with pytest.raises(ValueError, match=r"l\.csv, line 3: no readable CSV"):
+        label_files.read_label_file(tmp_path / "l.csv", LABELS, 10)

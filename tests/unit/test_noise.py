@@ -133,8 +133,8 @@ def test_make_leaves_the_shipped_labels_alone():
     made.given[:] = 0
     assert np.array_equal(shipped, LABELS)
     assert np.array_equal(made.true, LABELS)
-    assert noise.make("none", shipped, 10, 3).rate == 0.0
-    assert noise.make("asymmetric:0.29", shipped, 10, 3).rate == 0.29
+    assert noise.make("none", shipped, 10, 3).rate(np.arange(len(shipped))) == 0.0
+    assert noise.make("asymmetric:0.29", shipped, 10, 3).rate(np.arange(len(shipped))) == 0.29
 
 
 def test_the_hash_tells_artefacts_apart_and_stays_for_ever(tmp_path):

@@ -129,3 +129,11 @@ def test_a_damaged_or_foreign_artefact_is_refused(tmp_path):
     path.write_bytes(artefact.to_bytes({"train": LABELS}, "vista.split", "1"))
     with pytest.raises(ValueError, match=r"no readable vista\.split file"):
         Split.load(path)
+
+
+def test_a_class_gives_its_last_sample_only_where_no_other_can():
+    rare = stratified(np.array([0] * 100 + [1, 2, 3, 4]), 0.2, seed=0)
+    assert set(range(100, 104)) <= set(rare.train.tolist())
+    assert len(rare.val) == 21
+    alone = stratified(np.array([0, 1, 2, 3]), 0.5, seed=0)
+    assert (len(alone.train), len(alone.val)) == (2, 2)

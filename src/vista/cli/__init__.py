@@ -20,7 +20,7 @@ GROUPS = {
     "Look at what happened": ("runs", "report", "labels", "reproduce"),
     "What there is": ("methods", "data"),
 }
-USAGE = "usage: vista COMMAND [options]"
+USAGE = "vista COMMAND [options]"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,25 +28,44 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Threads that wait for each other sleep: on a busy machine, spinning makes small networks many times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _answer(words)
+    except KeyboardInterrupt:  # while the command was still being imported
+        print("\nvista: stopped at once", file=sys.stderr)
+        return 130
+
+
+def _answer(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
-        print(_help())
-        return 0
+        return _tell(_help())
     if words[0] == "--version":
         from vista import __version__
 
-        print(f"vista {__version__}")
-        return 0
+        return _tell(f"vista {__version__}")
     name, *rest = words
     known = _commands()
     if name not in known:
-        nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
-        kind = "option" if name.startswith("-") else "command"
-        print(f"vista: error: {kind} {name!r} is unknown; did you mean `vista {nearest}`?", file=sys.stderr)
+        is_option = name.startswith("-")
+        nearest = difflib.get_close_matches(name.lstrip("-"), known, n=1, cutoff=0.6 if is_option else 0.0)
+        advice = f"did you mean `vista {nearest[0]}`?" if nearest else f"a command comes first: {USAGE}"
+        print(f"vista: error: {'option' if is_option else 'command'} {name!r} is unknown; {advice}", file=sys.stderr)
         print("`vista --help` lists all commands.", file=sys.stderr)
         return 2
     from vista.cli.failures import reported
 
     return reported(lambda: int(importlib.import_module(f"vista.cli.{name}").run(rest)))
+
+
+def _tell(text: str) -> int:
+    """Print it; whoever reads it may have enough, and the place it goes to may be full."""
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            print(f"vista: error: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 def _commands() -> dict[str, str]:
@@ -75,7 +94,7 @@ def _help() -> str:
     width = max(map(len, known))
     grouped = {name for names in GROUPS.values() for name in names}
     sections = {**GROUPS, "More": tuple(name for name in known if name not in grouped)}
-    lines = [USAGE, "", "Train classifiers on labels that cannot be fully trusted."]
+    lines = [f"usage: {USAGE}", "", "Train classifiers on labels that cannot be fully trusted."]
     for title, names in sections.items():
         shown = [name for name in names if name in known]
         if shown:

@@ -21,12 +21,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class TrainingFlags(TrainConfig):
-    """A :class:`TrainConfig` as flags. Values are checked once they are all known, not flag by flag."""
+    """The training."""
 
     options: Annotated[dict[str, Any], tyro.conf.Suppress, tyro.conf.Fixed] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Nothing: see :func:`train_config`."""
+        """Nothing: values are checked once they are all known, not flag by flag; see :func:`train_config`."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Output:
     json: bool = False
     """Print one JSON object to stdout; progress goes to stderr."""
     fresh: bool = False
-    """Delete runs that lie in the same place first, instead of going on with them."""
+    """Replace runs that lie in the same place, instead of going on with them; an old one goes once the new one runs."""
     tensorboard: bool = False
     """Write scalars per epoch for TensorBoard, to the folder tensorboard/ of each run."""
 

@@ -49,7 +49,7 @@ def run(argv: list[str]) -> int:
 
 
 def _list(flags: Data) -> int:
-    root = flags.root or os.environ.get("VISTA_DATA")
+    root = _root(flags)
     rows = [{"name": "digits", "there": True, "place": "comes with scikit-learn"}]
     for name, archive in ARCHIVES.items():
         place = Path(root, archive.result) if root else None
@@ -76,8 +76,16 @@ def _list(flags: Data) -> int:
     return 0
 
 
-def _get(flags: Get) -> int:
+def _root(flags: Data | Get) -> str | None:
     root = flags.root or os.environ.get("VISTA_DATA")
+    return str(Path(root).expanduser()) if root else None
+
+
+def _get(flags: Get) -> int:
+    root = _root(flags)
+    if flags.name == "digits":
+        terminal.say("digits come with scikit-learn: there is nothing to download")
+        return 0
     if not root:
         raise ValueError(f"root is not given: vista data get {flags.name} --root DIR, or set VISTA_DATA")
     place = _with_bar(flags, root) if sys.stderr.isatty() else _with_lines(flags, root)

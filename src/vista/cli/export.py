@@ -18,7 +18,7 @@ from vista import durable
 from vista.cli import terminal
 from vista.cli.arguments import parse
 from vista.integrations import comes_with
-from vista.training.network import load_model
+from vista.training.network import load_model, network_name
 from vista.training.run_folder import RunFolder, Which
 
 HELP = "write a trained network as a plain model file"
@@ -53,7 +53,7 @@ def description(folder: RunFolder, which: Which) -> dict[str, Any]:
     mean, std = folder.normalisation()
     normalised = {"mean": mean, "std": std} if mean else {}
     return {
-        "network": config.network,
+        "network": network_name(config, tuple(data["sample_shape"])),
         "classes": data["classes"],
         "sample_shape": data["sample_shape"],
         **normalised,  # of pixels / 255, per channel

@@ -19,8 +19,9 @@ from vista.training.run_folder import RunFolder
 HELP = "rank the training samples whose given label looks wrong"
 ABOUT = """Rank the training samples of a finished run by how little its final teacher believes their given label.
 
-Ids are positions in the training data as shipped. The list goes to suspected_labels.csv and .json in the run's
-folder."""
+Ids are positions in the data as shipped: in the training part of CIFAR, in the arrays of an .npz file, in
+scikit-learn's digits, among the pictures of a folder by class and file name. The list goes to suspected_labels.csv
+and .json in the run's folder."""
 SHOWN = 20
 
 
@@ -50,6 +51,10 @@ def run(argv: list[str]) -> int:
     found = suspects.of_run(folder)
     count = _count(flags, found)
     place = Path(flags.out) if flags.out else folder.path
+    if place.exists() and not place.is_dir():
+        raise NotADirectoryError(f"out is {place}, which is a file, but the lists need a folder")
+    if flags.clean is not None:
+        _refuse_own_file(Path(flags.clean), folder)
     place.mkdir(parents=True, exist_ok=True)
     written = [place / suspect_files.TABLE, place / suspect_files.LIST]
     suspect_files.write_csv(written[0], found, count)
@@ -63,6 +68,12 @@ def run(argv: list[str]) -> int:
         return 0
     _print(found, count, written)
     return 0
+
+
+def _refuse_own_file(path: Path, folder: RunFolder) -> None:
+    """The corrected labels must not be written over what the run is made of."""
+    if path.exists() and path.suffix != ".csv" and path.resolve().is_relative_to(folder.path.resolve()):
+        raise ValueError(f"clean is {path}, which is part of the run: name another file, such as labels.csv")
 
 
 def _count(flags: Labels, found: Suspects) -> int:

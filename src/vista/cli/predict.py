@@ -43,6 +43,8 @@ class Predict:
 def run(argv: list[str]) -> int:
     flags = parse(Predict, argv, "predict", "Predict the classes of samples that a run may never have seen.")
     check_device(flags.device)
+    if flags.data.startswith("npz:") and Path(flags.out).resolve() == _path(flags.data).resolve():
+        raise ValueError(f"out is {flags.out}, which holds the samples: name another file")
     folder = RunFolder.open(flags.run)
     classes = folder.data()["classes"]
     scores = logits(folder, flags.which, samples(flags.data, flags.root), flags.device).astype(np.float64)
@@ -61,12 +63,16 @@ def run(argv: list[str]) -> int:
 
 def samples(data: str, root: str | None) -> NDArray[Any]:
     """The samples as they are stored; an ``x`` needs no labels beside it."""
-    path = Path(data.removeprefix("npz:")).expanduser()
+    path = _path(data)
     if data.startswith("npz:") and path.is_file():
         found = _array_x(path)
         if found is not None:
             return found
-    return source.load(data, root).test_inputs
+    return source.load(data, root).test_samples()
+
+
+def _path(data: str) -> Path:
+    return Path(data.removeprefix("npz:")).expanduser()
 
 
 def _array_x(path: Path) -> NDArray[Any] | None:

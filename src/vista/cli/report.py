@@ -48,8 +48,8 @@ class Report:
 def run(argv: list[str]) -> int:
     flags = parse(Report, argv, "report", ABOUT)
     _refuse_what_does_nothing(flags, argv)
-    if flags.every <= 0:
-        raise ValueError(f"every is {flags.every}, but it must be greater than 0")
+    if not 0 < flags.every < float("inf"):
+        raise ValueError(f"every is {flags.every}, but it must be a number of seconds greater than 0")
     page = Path(flags.out or "report.html") if flags.out or not flags.figures or flags.watch else None
     if page is not None and not page.parent.is_dir():
         raise FileNotFoundError(f"{page.parent} is no folder, so {page} cannot be written there")

@@ -67,6 +67,10 @@ def run(argv: list[str]) -> int:
         return _restore(flags)
     if flags.table:
         return _write_table(flags)
+    if not flags.names and (flags.only or flags.dry_run):
+        raise ValueError(
+            "no table or figure is named, so there is nothing to choose from; `vista reproduce` lists them"
+        )
     if not flags.names:
         tables = [{"name": name, "title": study(name).title} for name in names()]
         return _answer(flags, {"tables": tables}, *(f"  {table['name']:<14}{table['title']}" for table in tables))

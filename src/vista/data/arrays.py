@@ -22,20 +22,20 @@ def load(path: str | Path | None) -> Source:
     x_name, y_name = ("x", "y") if "x" in arrays else ("x_train", "y_train")
     inputs, labels = _inputs(path, x_name, arrays[x_name]), _labels(path, y_name, arrays[y_name], arrays[x_name])
     num_classes = _count_classes(path, y_name, labels)
+    set_aside = None
     if x_name == "x":
-        part = held_out(labels)
-        test_inputs, test_labels = inputs[part.val], labels[part.val]
-        inputs, labels = inputs[part.train], labels[part.train]
+        set_aside = held_out(labels, path)
+        test_inputs, test_labels = inputs, labels[set_aside]
     else:
         test_inputs = _inputs(path, "x_test", arrays["x_test"])
         test_labels = _labels(path, "y_test", arrays["y_test"], arrays["x_test"])
         _check_test(path, inputs, test_inputs, test_labels, num_classes)
     image = inputs.dtype == np.uint8
-    mean, std = channel_statistics(inputs) if image else ((), ())
+    mean, std = channel_statistics(inputs, set_aside) if image else ((), ())
     return Source(
         name=f"npz:{path}",
-        train_inputs=inputs,
-        train_labels=labels,
+        inputs=inputs,
+        labels=labels,
         test_inputs=test_inputs,
         test_labels=test_labels,
         classes=tuple(str(label) for label in range(num_classes)),
@@ -43,11 +43,16 @@ def load(path: str | Path | None) -> Source:
         std=std,
         flip=image,
         padding=usual_padding(inputs) if image else 0,
+        set_aside=set_aside,
     )
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:
     """The arrays by name: all four of the split, or x and y."""
+    if path.is_dir():
+        raise ValueError(
+            f"data file {path} is a folder, but an .npz file is needed (a folder of pictures: folder:PATH)"
+        )
     if not path.is_file():
         raise FileNotFoundError(f"data file {path} does not exist{looked_for(path)}")
     try:
@@ -65,6 +70,13 @@ def _read(path: Path) -> dict[str, np.ndarray]:
 
 def _inputs(path: Path, name: str, array: np.ndarray) -> np.ndarray:
     """Images as uint8 [N, H, W, C], features as float32 [N, ...], every value finite."""
+    if 0 in array.shape[1:]:
+        raise ValueError(f"{path}: {name} has shape {array.shape}: its samples hold nothing")
+    if array.dtype == np.uint8 and array.ndim == 4 and array.shape[1] in (1, 3) and array.shape[3] > 4:
+        raise ValueError(
+            f"{path}: {name} has shape {array.shape}, which looks like [N, C, H, W], but channels come last: "
+            f"save numpy.moveaxis({name}, 1, -1)"
+        )
     if array.dtype == np.uint8 and array.ndim in (3, 4):
         return array if array.ndim == 4 else array[..., None]
     if array.dtype.kind != "f" or array.ndim < 2:

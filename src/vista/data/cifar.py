@@ -37,8 +37,8 @@ def load_cifar10(root: str | Path | None) -> Source:
     test = _read(folder, "test_batch")
     return Source(
         name="cifar10",
-        train_inputs=np.concatenate([_images(batch) for batch in batches]),
-        train_labels=np.concatenate([_labels(batch, b"labels") for batch in batches]),
+        inputs=np.concatenate([_images(batch) for batch in batches]),
+        labels=np.concatenate([_labels(batch, b"labels") for batch in batches]),
         test_inputs=_images(test),
         test_labels=_labels(test, b"labels"),
         classes=_names(_read(folder, "batches.meta"), b"label_names"),
@@ -56,8 +56,8 @@ def load_cifar100(root: str | Path | None) -> Source:
     classes = _names(_read(folder, "meta"), b"fine_label_names")
     return Source(
         name="cifar100",
-        train_inputs=_images(train),
-        train_labels=labels,
+        inputs=_images(train),
+        labels=labels,
         test_inputs=_images(test),
         test_labels=_labels(test, b"fine_labels"),
         classes=classes,

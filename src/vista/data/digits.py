@@ -15,21 +15,22 @@ _TEST_SEED = 1797  # one test set for every seed of a run
 
 
 def load(root: str | Path | None = None) -> Source:
-    """1347 training and 450 test images, uint8 [N, 8, 8, 1]; they come with scikit-learn, so `root` is not needed."""
+    """1797 images, uint8 [N, 8, 8, 1], 450 of them for the test; they come with scikit-learn: `root` is not needed."""
     pixels, labels = _shipped()
     images = np.rint(pixels.reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)[..., None]
-    part = stratified(labels, TEST_SIZE, _TEST_SEED)
+    set_aside = stratified(labels, TEST_SIZE, _TEST_SEED).val
     return Source(
         name="digits",
-        train_inputs=images[part.train],
-        train_labels=labels[part.train],
-        test_inputs=images[part.val],
-        test_labels=labels[part.val],
+        inputs=images,
+        labels=labels,
+        test_inputs=images,
+        test_labels=labels[set_aside],
         classes=tuple(str(digit) for digit in range(10)),
         mean=(0.3057,),
         std=(0.3763,),
         flip=False,  # a mirrored 2 is no digit
         padding=1,
+        set_aside=set_aside,
     )
 
 

@@ -65,7 +65,7 @@ def get(name: str, root: str | Path, progress: Progress | None = None, base_url:
         known = ", ".join(ARCHIVES)
         raise ValueError(f"nothing to download for {name!r}; the nearest known is {nearest!r} (known: {known})")
     archive = ARCHIVES[name]
-    result = Path(root) / archive.result
+    result = Path(root).expanduser() / archive.result
     if result.exists():
         return result
     result.parent.mkdir(parents=True, exist_ok=True)
@@ -87,7 +87,7 @@ def get(name: str, root: str | Path, progress: Progress | None = None, base_url:
 def _fetch(url: str, part: Path, progress: Progress | None) -> None:
     """Write what lies at `url` to `part`, going on after the bytes that `part` holds already."""
     if not url.startswith(("http://", "https://")):
-        raise ValueError(f"base_url gives {url!r}, but it must begin with http:// or https://")
+        raise ValueError(f"the place to download from is {url!r}, but it must begin with http:// or https://")
     have = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"Accept-Encoding": "identity", "User-Agent": "vista"})
     if have:

@@ -20,33 +20,35 @@ def load(path: str | Path | None) -> Source:
     folder = Path(str(path)).expanduser().resolve()
     if not folder.is_dir():
         raise FileNotFoundError(f"data folder {folder} does not exist")
-    classes, train, train_labels, test, test_labels = _listing(folder)
-    pixels = _pixels(folder, train + test)
-    mean, std = channel_statistics(pixels[: len(train)])
+    classes, files, labels, test, test_labels = _listing(folder)
+    pixels = _pixels(folder, files + test)
+    inputs, test_inputs, set_aside = pixels[: len(files)], pixels[len(files) :], None
+    if not test:
+        set_aside = held_out(labels, folder)
+        test_inputs, test_labels = inputs, labels[set_aside]
+    mean, std = channel_statistics(inputs, set_aside)
     return Source(
         name=f"folder:{path}",
-        train_inputs=pixels[: len(train)],
-        train_labels=train_labels,
-        test_inputs=pixels[len(train) :],
+        inputs=inputs,
+        labels=labels,
+        test_inputs=test_inputs,
         test_labels=test_labels,
         classes=tuple(os.fsencode(name).decode("utf-8", "replace") for name in classes),
         mean=mean,
         std=std,
         padding=usual_padding(pixels),
+        set_aside=set_aside,
     )
 
 
 def _listing(folder: Path) -> tuple[list[str], list[Path], np.ndarray, list[Path], np.ndarray]:
-    """Class names, then files and labels of the training and of the test part."""
+    """Class names, then files and labels, then those of the test part, if there is one."""
     parts = [part for part in ("train", "test") if (folder / part).is_dir()]
     if len(parts) == 1:
         missing = "test" if parts == ["train"] else "train"
         raise FileNotFoundError(f"{folder} has {parts[0]}/ but no {missing}/; it needs both, or class folders alone")
     if not parts:
-        classes, files, labels = _class_folders(folder, folder)
-        part = held_out(labels)
-        train, test = ([files[position] for position in positions] for positions in (part.train, part.val))
-        return classes, train, labels[part.train], test, labels[part.val]
+        return *_class_folders(folder, folder), [], np.empty(0, dtype=np.int64)
     classes, train, train_labels = _class_folders(folder / "train", folder)
     test_classes, test, test_labels = _class_folders(folder / "test", folder)
     strange = sorted(set(test_classes) - set(classes))

@@ -23,7 +23,7 @@ def open_image(path: Path) -> Image.Image:
     """The image at `path`, its pixels not yet read, or an error that names the file."""
     try:
         image = Image.open(path)
-    except (OSError, SyntaxError, ValueError) as error:
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise ValueError(f"{path} is no readable image: {error}") from error
     if image.mode not in _EIGHT_BIT:
         image.close()

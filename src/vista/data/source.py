@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vista.split import Split, stratified
+from vista.split import stratified
 
 # Name -> module and function. Modules are imported only when asked for; a new source is one file and one line here.
 _NAMED = {
@@ -29,19 +29,20 @@ _ROWS_AT_A_TIME = 4096  # of inputs that may be mapped from disk
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A data set in memory or mapped from disk, with its labels as shipped."""
+    """A data set in memory or mapped from disk, with its labels as shipped. A sample's id is its place in `inputs`."""
 
     name: str
-    train_inputs: np.ndarray  # uint8 [N, H, W, C] images (maybe np.memmap), or float32 [N, ...] features
-    train_labels: np.ndarray  # int64 [N]
-    test_inputs: np.ndarray
-    test_labels: np.ndarray
+    inputs: np.ndarray  # uint8 [N, H, W, C] images (maybe np.memmap), or float32 [N, ...] features
+    labels: np.ndarray  # int64 [N]
+    test_inputs: np.ndarray  # of their own, or `inputs` itself where some of these were set aside
+    test_labels: np.ndarray  # int64 [T]
     classes: tuple[str, ...]  # names, text only
     mean: tuple[float, ...]  # per channel of pixel / 255; () for features
     std: tuple[float, ...]
     groups: tuple[int, ...] | None = None  # superclass of each class
     flip: bool = True  # whether a mirrored picture is still of its class
     padding: int = 4  # pixels a picture may be shifted by
+    set_aside: np.ndarray | None = None  # ids [T] of the test samples, ascending; None: `test_inputs` are of their own
 
     @property
     def num_classes(self) -> int:
@@ -49,17 +50,27 @@ class Source:
 
     @property
     def is_image(self) -> bool:
-        return self.train_inputs.dtype == np.uint8
+        return self.inputs.dtype == np.uint8
+
+    @cached_property
+    def for_training(self) -> np.ndarray:
+        """Ids of the samples that may be trained on, ascending: all but those set aside."""
+        ids = np.arange(len(self.labels))
+        return ids if self.set_aside is None else np.delete(ids, self.set_aside)
+
+    def test_samples(self) -> np.ndarray:
+        """The test inputs [T, ...], in memory where they were set aside."""
+        return self.test_inputs if self.set_aside is None else np.asarray(self.test_inputs[self.set_aside])
 
     @cached_property
     def inputs_hash(self) -> str:
-        """SHA-256 of type, shape and bytes of the training inputs; CIFAR-100 takes a fraction of a second, once."""
-        return _hash(self.train_inputs)
+        """SHA-256 of type, shape and bytes of the inputs; CIFAR-100 takes a fraction of a second, once."""
+        return _hash(self.inputs)
 
     @cached_property
     def test_hash(self) -> str:
-        """The same of test inputs and labels together."""
-        return _hash(self.test_inputs, self.test_labels)
+        """The same of test inputs and labels together; of samples set aside, whose inputs have one, their ids count."""
+        return _hash(self.test_inputs if self.set_aside is None else self.set_aside, self.test_labels)
 
 
 def _hash(*arrays: np.ndarray) -> str:
@@ -102,9 +113,12 @@ def below_root(root: str | Path | None, name: str, folder: str) -> Path:
     return found
 
 
-def held_out(labels: np.ndarray) -> Split:
-    """Test samples (`val`) for data that ships without: a stratified fifth, the same for every seed of a run."""
-    return stratified(labels, _HELD_OUT, _HELD_OUT_SEED)
+def held_out(labels: np.ndarray, path: Path) -> np.ndarray:
+    """Ids of test samples for data that ships without: a stratified fifth, the same for every seed of a run."""
+    try:
+        return stratified(labels, _HELD_OUT, _HELD_OUT_SEED).val
+    except ValueError as error:
+        raise ValueError(f"{path} has no test samples, and a fifth cannot be set aside for them: {error}") from error
 
 
 def usual_padding(images: np.ndarray) -> int:
@@ -112,15 +126,24 @@ def usual_padding(images: np.ndarray) -> int:
     return min(4, int(min(images.shape[1:3])) // 8)
 
 
-def channel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation per channel of pixel / 255, uint8 [N, H, W, C]; std 1 where it is constant."""
+def channel_statistics(
+    images: np.ndarray, set_aside: np.ndarray | None = None
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation per channel of pixel / 255, uint8 [N, H, W, C]; std 1 where it is constant.
+
+    Those that were set aside for the test do not count.
+    """
+    counts_here = np.ones(len(images), dtype=bool)
+    if set_aside is not None:
+        counts_here[set_aside] = False
     # Counting the 256 values per channel is exact and needs no float copy of the images.
     values = np.arange(256) / 255
     mean, std = [], []
     for channel in range(images.shape[-1]):
         counts = np.zeros(256, dtype=np.int64)
         for start in range(0, len(images), 4096):
-            counts += np.bincount(images[start : start + 4096, ..., channel].ravel(), minlength=256)
+            rows = counts_here[start : start + 4096]
+            counts += np.bincount(images[start : start + 4096, ..., channel][rows].ravel(), minlength=256)
         average = float(counts @ values / counts.sum())
         spread = float(np.sqrt(counts @ (values - average) ** 2 / counts.sum()))
         mean.append(average)

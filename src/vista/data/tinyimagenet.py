@@ -20,8 +20,8 @@ def load(root: str | Path | None) -> Source:
     pixels = cached(train + test, folder.with_name(f"{FOLDER}.pixels"), _SHAPE, folder)
     return Source(
         name="tinyimagenet",
-        train_inputs=pixels[: len(train)],
-        train_labels=train_labels,
+        inputs=pixels[: len(train)],
+        labels=train_labels,
         test_inputs=pixels[len(train) :],
         test_labels=test_labels,
         classes=_class_names(folder, wnids),

@@ -75,7 +75,9 @@ def choose(spec: str, options: dict[str, Any] | None = None) -> Chosen:
     for pair in pairs:
         key, given, text = pair.partition("=")
         key = key.replace("-", "_")
-        if not given or key not in fields:
+        if key in fields and not given:
+            raise ValueError(f"method {name!r}: option {pair!r} has no value; write it as {pair}=VALUE")
+        if key not in fields:
             raise ValueError(
                 f"method {name!r} has no option {pair!r}; it takes {', '.join(fields) or 'none'}, as in key=value"
             )

@@ -50,11 +50,10 @@ def build(name: str, *, num_classes: int, in_channels: int = 3, image_size: int 
     for argument, value in sizes.items():
         if value < 1:
             raise ValueError(f"{argument} is {value}, but it must be at least 1")
-    factory = _foreign(name) if ":" in name else _known(name)
     with seeded(seed):
-        network = factory(**(_taken(factory, sizes) if ":" in name else sizes))
+        network = _made_by(name, sizes) if ":" in name else _known(name)(**sizes)
     if not isinstance(network, nn.Module):
-        raise TypeError(f"network {name!r} returned {type(network).__name__}, but an nn.Module is needed")
+        raise ValueError(f"network {name!r} returned {type(network).__name__}, but an nn.Module is needed")
     return network.to(device="cpu", dtype=torch.float32)
 
 
@@ -65,6 +64,17 @@ def _known(name: str) -> Factory:
     raise ValueError(
         f"no network is named {name!r}; did you mean {near!r}? Known: {', '.join(names())}, or package.module:function"
     )
+
+
+def _made_by(name: str, sizes: dict[str, int]) -> object:
+    """What the function that ``package.module:function`` names returns; an error of its own is named as such."""
+    factory = _foreign(name)
+    given = _taken(factory, sizes)
+    try:
+        return factory(**given)
+    except Exception as error:
+        called = ", ".join(f"{argument}={size}" for argument, size in given.items())
+        raise ValueError(f"network {name!r}, called with {called}, fails: {type(error).__name__}: {error}") from error
 
 
 def _foreign(name: str) -> Factory:
@@ -80,12 +90,16 @@ def _foreign(name: str) -> Factory:
         if error.name is None or not f"{place}.".startswith(f"{error.name}."):
             raise  # the module is there, but something it imports is not
         raise ValueError(f"network {name!r}: there is no module {error.name!r} on the import path") from error
+    except ImportError:
+        raise
+    except Exception as error:
+        raise ValueError(f"network {name!r}: {place} cannot be imported: {type(error).__name__}: {error}") from error
     for part in attribute.split("."):
         if not hasattr(found, part):
             raise ValueError(f"network {name!r}: {place} has no {attribute!r}")
         found = getattr(found, part)
     if not callable(found):
-        raise TypeError(
+        raise ValueError(
             f"network {name!r} is {type(found).__name__}, but a function that returns an nn.Module is needed"
         )
     return found

@@ -22,12 +22,12 @@ def thumbnails(data: str, root: str | None, ids: Sequence[int]) -> list[str]:
     images = source.load(data, root)
     if not images.is_image:
         raise ValueError(f"{data} has no pictures")
-    if len(ids) and max(ids) >= len(images.train_inputs):
-        raise ValueError(f"{data} has {len(images.train_inputs)} samples now, but the run knew sample {max(ids)}")
+    if len(ids) and max(ids) >= len(images.inputs):
+        raise ValueError(f"{data} has {len(images.inputs)} samples now, but the run knew sample {max(ids)}")
     found: list[str] = []
     used = 0
     for place in ids:
-        uri = thumbnail(images.train_inputs[place])
+        uri = thumbnail(images.inputs[place])
         used += len(uri)
         if used > MOST_BYTES:
             break  # the page must stay light: the rest are rows

@@ -184,6 +184,16 @@ def check_device(device: str) -> None:
         raise ValueError(f"device is {device!r}, but it must be cpu, cuda, cuda:0 (or another number) or auto")
 
 
+def existing_device(name: str) -> torch.device:
+    """The device of that name, where it is there."""
+    device = torch.device(name)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        count = torch.cuda.device_count()
+        there = f"there are {count} CUDA devices" if count > 1 else f"there is {'one' if count else 'no'} CUDA device"
+        raise ValueError(f"device is {name!r}, but {there}: use --device {'cuda' if count else 'cpu'}")
+    return device
+
+
 def _check_kind(name: str, value: Any, hint: Any) -> None:
     """Refuse a value that is not of its field's kind, and a number that is not finite."""
     kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)

@@ -114,7 +114,7 @@ def is_small(config: TrainConfig) -> bool:
 @lru_cache(maxsize=8)
 def _sample_size(data: str, root: str | None) -> int:
     """Numbers in a sample; the data set is read for it, so once is enough."""
-    return math.prod(source.load(data, root).train_inputs.shape[1:])
+    return math.prod(source.load(data, root).inputs.shape[1:])
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from vista import metrics
 from vista.data import source
 from vista.data.loader import Inputs
+from vista.training.config import existing_device
 from vista.training.network import load_model, on_device
 from vista.training.run_folder import RunFolder, Which
 from vista.training.samples import INPUTS_HASH, TEST_HASH
@@ -23,15 +24,15 @@ def evaluate(folder: RunFolder, which: Which, root: str | Path | None = None, de
     config = folder.config()
     data = source.load(config.data, root if root is not None else config.root)
     given, split = folder.labels(), folder.split()
-    if not np.array_equal(given.true, data.train_labels):
+    if not np.array_equal(given.true, data.labels):
         raise ValueError(f"{config.data} is not what {folder.path} was trained on: its labels differ")
     if folder.data().get(INPUTS_HASH, data.inputs_hash) != data.inputs_hash:  # a run made before has none
         raise ValueError(f"{config.data} is not what {folder.path} was trained on: its inputs differ")
     if folder.data().get(TEST_HASH, data.test_hash) != data.test_hash:
         raise ValueError(f"{config.data} is not what {folder.path} was tested on: its test samples or labels differ")
     parts = {
-        "val": (data.train_inputs[split.val], given.given[split.val]),
-        "test": (data.test_inputs, data.test_labels),
+        "val": (data.inputs[split.val], given.given[split.val]),
+        "test": (data.test_samples(), data.test_labels),
     }
     return {
         part: metrics.classification_report(logits(folder, which, values, device), labels)
@@ -44,7 +45,7 @@ def logits(folder: RunFolder, which: Which, values: NDArray[Any], device: str = 
     """Logits ``[n, K]`` of samples as they are stored: pictures uint8 ``[n, H, W, C]`` or features float32."""
     config, data = folder.config(), folder.data()
     mean, std = folder.normalisation()
-    place = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+    place = existing_device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
     wide = config.precision == "fp64"
     dtype = torch.float64 if wide else torch.float32
     inputs = Inputs(values, tuple(mean), tuple(std), place, dtype)

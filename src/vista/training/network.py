@@ -26,9 +26,7 @@ def load_model(run: str | Path, which: Which = "best") -> nn.Module:
 def build_network(config: TrainConfig, data: dict[str, Any]) -> nn.Module:
     """A fresh network that suits the data, its weights a function of the seed."""
     shape = tuple(data["sample_shape"])
-    name = config.network
-    if name == "auto":
-        name = "mlp" if len(shape) != 3 else "resnet18" if shape[1] >= 24 else "small-cnn"
+    name = network_name(config, shape)
     features = int(torch.Size(shape).numel())
     if len(shape) != 3 or name == "mlp":
         in_channels, image_size = features, 1
@@ -40,6 +38,13 @@ def build_network(config: TrainConfig, data: dict[str, Any]) -> nn.Module:
         name, num_classes=len(data["classes"]), in_channels=in_channels, image_size=image_size, seed=config.seed
     )
     return network.double() if config.precision == "fp64" else network
+
+
+def network_name(config: TrainConfig, sample_shape: tuple[int, ...]) -> str:
+    """The network's own name, where ``auto`` leaves the choice to the samples."""
+    if config.network != "auto":
+        return config.network
+    return "mlp" if len(sample_shape) != 3 else "resnet18" if sample_shape[1] >= 24 else "small-cnn"
 
 
 def on_device(network: nn.Module, device: torch.device) -> nn.Module:

@@ -15,6 +15,7 @@ from vista.data.source import Source
 from vista.noise import NoisyLabels
 from vista.split import Split
 from vista.training.config import TrainConfig
+from vista.training.network import network_name
 from vista.training.run_folder import RunFolder
 
 # In a run's data.json, in this order of importance.
@@ -48,32 +49,36 @@ def load_samples(config: TrainConfig, device: torch.device) -> Samples:
     def placed(values: np.ndarray, rows: np.ndarray | None = None) -> Inputs:
         return Inputs(values, data.mean, data.std, device, dtype, rows)
 
-    train, val = placed(data.train_inputs, parts.train), placed(data.train_inputs, parts.val)
+    train, val = placed(data.inputs, parts.train), placed(data.inputs, parts.val)
+    test = placed(data.test_inputs, data.set_aside)
     description = {
         "format": 1,
         "name": data.name,
         "classes": list(data.classes),
         "sample_shape": list(train.sample_shape),
+        "network": network_name(config, train.sample_shape),
         "samples": {"train": len(parts.train), "val": len(parts.val), "test": len(data.test_labels)},
         **_hashes(data, given, parts),
-        "noise_rate": given.rate,
+        "noise_rate": given.rate(data.for_training),
         "mean": list(data.mean),
         "std": list(data.std),
         "flip": data.flip,
         "padding": data.padding,
     }
-    return Samples(train, val, placed(data.test_inputs), given, parts, data.test_labels, description)
+    return Samples(train, val, test, given, parts, data.test_labels, description)
 
 
 def labels_and_split(config: TrainConfig, data: Source, root: str | None) -> tuple[NoisyLabels, Split]:
     """The labels that a run is given, and which of them it trains on: functions of its seeds."""
     noise_seed, split_seed = config.data_seeds()
-    given = noise.make(config.noise, data.train_labels, data.num_classes, noise_seed, groups=data.groups, root=root)
+    ids, classes = data.for_training, data.num_classes
+    given = noise.make(config.noise, data.labels, classes, noise_seed, groups=data.groups, root=root, among=ids)
     held_out = int(config.validation) if config.validation >= 1 else config.validation
     try:
-        return given, split.stratified(given.given, held_out, split_seed)
+        parts = split.stratified(given.given[ids], held_out, split_seed)
     except ValueError as error:
         raise ValueError(f"validation is {config.validation:g}, but that cannot be held out: {error}") from error
+    return given, Split(ids[parts.train], ids[parts.val])
 
 
 # ---------------------------------------------------------------- a run and its data

@@ -15,7 +15,7 @@ from vista.methods import Method, Task
 from vista.models import dropout
 from vista.store import readable
 from vista.training import run_folder
-from vista.training.config import TrainConfig
+from vista.training.config import TrainConfig, existing_device
 from vista.training.engine import Engine, make_optimizer
 from vista.training.environment import environment
 from vista.training.network import build_network, on_device
@@ -30,18 +30,18 @@ METHOD_STREAM = 7  # keeps the method's draws apart from those of the loader
 
 def prepare(config: TrainConfig, folder: RunFolder, earlier: dict[str, nn.Module]) -> Training:
     """Build a run; its folder gets configuration, environment, labels and split."""
-    device = torch.device(config.device)
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise RuntimeError(f"device is {config.device!r}, but there is no CUDA device: use --device cpu")
+    device = existing_device(config.device)
     samples = load_samples(config, device)
     chosen = config.chosen()
     if config.cutmix and not chosen.method.composes_with_cutmix:
         raise ValueError(f"method {chosen.name!r} does not compose with CutMix: use --cutmix 0")
     if config.cutmix and not samples.train.is_image:
         raise ValueError(f"cutmix is {config.cutmix}, but {config.data} has no pictures: use --cutmix 0")
+    refuse_changes_of_features(config, samples)
     if leaves_one_alone(len(samples.train), config.batch_size, exchange.world_size()):
         refuse_lone_sample(config, samples, device, earlier)
     network, method = make_network_and_method(config, samples, device, earlier)
+    refuse_misfit(config, samples, network)
     optimizer = make_optimizer(
         [*network.parameters(), *(p for p in method.parameters() if p.requires_grad)],
         momentum=config.momentum,
@@ -85,6 +85,37 @@ def make_network_and_method(
     return network, method
 
 
+def refuse_changes_of_features(config: TrainConfig, samples: Samples) -> None:
+    """Pictures are shifted, mirrored and turned; what else a sample may be is not."""
+    for name in ("padding", "flip", "rotation"):
+        value = getattr(config, name)
+        if value and not samples.train.is_image:
+            raise ValueError(f"{name} is {value}, but {config.data} has no pictures: leave --{name} out")
+
+
+@torch.no_grad()
+def refuse_misfit(config: TrainConfig, samples: Samples, network: nn.Module) -> None:
+    """Find out before the first step whether the network takes these samples and tells these classes apart."""
+    shape, classes = samples.val.sample_shape, len(samples.description["classes"])
+    x = samples.val.clean(torch.arange(1, device=samples.val.device))
+    sizes = " x ".join(map(str, shape))
+    training = network.training
+    try:
+        logits: object = network.eval()(x)
+    except Exception as error:
+        raise ValueError(
+            f"network {config.network!r} does not take samples of shape {sizes}: {type(error).__name__}: {error}"
+        ) from error
+    finally:
+        network.train(training)
+    if not isinstance(logits, torch.Tensor) or logits.shape != (1, classes):
+        found = f"shape {tuple(logits.shape)}" if isinstance(logits, torch.Tensor) else f"a {type(logits).__name__}"
+        raise ValueError(
+            f"network {config.network!r} gives {found} for one sample of shape {sizes}, "
+            f"but logits of shape (1, {classes}) are needed, one for each class"
+        )
+
+
 def make_task(config: TrainConfig, samples: Samples, device: torch.device, earlier: dict[str, nn.Module]) -> Task:
     labels = torch.from_numpy(samples.labels("train", "given"))
     generator = torch.Generator(device=device)
@@ -95,7 +126,7 @@ def make_task(config: TrainConfig, samples: Samples, device: torch.device, earli
         num_classes=len(samples.description["classes"]),
         epochs=config.epochs,
         steps_per_epoch=-(-len(labels) // config.batch_size),
-        batch_size=config.batch_size,
+        batch_size=min(config.batch_size, len(samples.train)),
         device=device,
         generator=generator,
         cutmix=config.cutmix > 0,
@@ -115,7 +146,7 @@ def make_loader(config: TrainConfig, samples: Samples, task: Task) -> Loader:
         samples.train,
         task.labels,
         (samples.val, task.val_labels),
-        batch_size=config.batch_size,
+        batch_size=min(config.batch_size, len(samples.train)),
         augmentation=augmentation,
         cutmix=CutMix(config.cutmix) if config.cutmix else None,
         seed=config.seed,

@@ -84,6 +84,7 @@ def test_an_option_of_the_method_named_like_one_of_the_training_does_not_touch_i
         (["--noise", "symetric:0.4"], "'symmetric:0.4'"),
         (["--method", "visat"], "nearest is 'vista'"),
         (["--method", "vista:tua=1"], "no option 'tua=1'"),
+        (["--method", "vista:tau"], "option 'tau' has no value; write it as tau=VALUE"),
         (["--data", "digist", "--epochs", "2"], "'digits'"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pickle
+import subprocess
 import sys
 import types
 import warnings
@@ -113,3 +114,32 @@ def test_our_warnings_are_sentences(capsys: pytest.CaptureFixture[str]) -> None:
     first, second, *_ = capsys.readouterr().err.splitlines()
     assert first == "vista: note: tau is large"
     assert second == "/elsewhere/torch.py:7: UserWarning: theirs"
+
+
+@pytest.mark.parametrize("words", ["--help", "--version"])
+@pytest.mark.parametrize(("place", "code"), [("| true", 1), ("> /dev/full", 1)], ids=["closed", "full"])
+def test_help_that_nobody_can_read_is_no_failure_of_ours(words: str, place: str, code: int) -> None:
+    command = f'set -o pipefail; sleep_and() {{ sleep 1; "$@"; }}; sleep_and {sys.executable} -m vista {words} {place}'
+    ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
+    assert ended.returncode == code
+    assert "Traceback" not in ended.stderr
+    assert ("No space left" in ended.stderr) == ("full" in place)
+
+
+def test_an_option_before_the_command_is_no_command(vista: Vista) -> None:
+    said = vista("--foo")
+    assert said.code == 2
+    assert said.err.startswith(
+        "vista: error: option '--foo' is unknown; a command comes first: vista COMMAND [options]"
+    )
+
+
+def test_ctrl_c_while_a_command_is_imported_is_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_commands", interrupted)
+    assert cli.main(["train"]) == 130
+    assert capsys.readouterr().err == "\nvista: stopped at once\n"

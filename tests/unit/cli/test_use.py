@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from vista.cli.arguments import method_flag
 from vista.cli.methods import explanations
@@ -277,6 +278,24 @@ def test_an_unknown_device_is_refused(vista: Vista, trained: Path, data: str, co
     assert "device is 'gpu', but it must be cpu, cuda, cuda:0" in said.err
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+@pytest.mark.parametrize("command", ["evaluate", "predict", "train"])
+def test_a_card_that_is_not_there_is_named(vista: Vista, trained: Path, data: str, command: str) -> None:
+    words = {"evaluate": ["trained"], "predict": ["trained", "--data", data], "train": ["--data", data, "--quiet"]}
+    said = vista(command, *words[command], "--device", "cuda")
+    assert said.code == 2
+    assert "device is 'cuda', but there is no CUDA device: use --device cpu" in said.err
+
+
+def test_predictions_do_not_overwrite_their_samples(vista: Vista, trained: Path, data: str) -> None:
+    shutil.copy(data.removeprefix("npz:"), "own.npz")
+    before = Path("own.npz").read_bytes()
+    said = vista("predict", "trained", "--data", "npz:own.npz", "-o", "./own.npz")
+    assert said.code == 2
+    assert "which holds the samples: name another file" in said.err
+    assert Path("own.npz").read_bytes() == before
+
+
 # ---------------------------------------------------------------- methods and data
 
 
@@ -339,6 +358,22 @@ def test_data_get_downloads_from_a_mirror(vista: Vista, tmp_path: Path, monkeypa
     assert said.out == "toy is in root/toy\n"
     assert "toy: " in said.err
     assert Path("root/toy/a.txt").read_text() == "abc"
+
+
+def test_data_of_home_are_listed_and_got_there(vista: Vista, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "sets" / "cifar-100-python").mkdir(parents=True)
+    rows = json.loads(vista("data", "--root", "~/sets", "--json").out)["data"]
+    assert [row["name"] for row in rows if row["there"]] == ["digits", "cifar100"]
+    assert (
+        vista("data", "get", "cifar100", "--root", "~/sets").out == f"cifar100 is in {tmp_path}/sets/cifar-100-python\n"
+    )
+    assert not Path("~").exists()
+
+
+def test_digits_need_no_download(vista: Vista) -> None:
+    said = vista("data", "get", "digits")
+    assert (said.code, said.out) == (0, "digits come with scikit-learn: there is nothing to download\n")
 
 
 def test_data_get_needs_a_root_and_a_known_name(vista: Vista) -> None:

@@ -28,9 +28,9 @@ def split(**changed):
 
 def test_images(tmp_path):
     source = load(save(tmp_path / "d.npz", **split()))
-    assert np.array_equal(source.train_inputs, IMAGES)
+    assert np.array_equal(source.inputs, IMAGES)
     assert np.array_equal(source.test_labels, LABELS[:6])
-    assert source.train_labels.dtype == np.int64
+    assert source.labels.dtype == np.int64
     assert (source.num_classes, source.classes, source.is_image) == (3, ("0", "1", "2"), True)
     assert source.padding == 1
     np.testing.assert_allclose(source.mean, IMAGES.mean((0, 1, 2)) / 255)
@@ -51,7 +51,7 @@ def test_images_without_channels_get_one(tmp_path):
 
 def test_features_become_float32_and_are_not_shifted(tmp_path):
     source = load(save(tmp_path / "d.npz", **split(x_train=FEATURES, x_test=FEATURES[:6])))
-    assert source.train_inputs.dtype == source.test_inputs.dtype == np.float32
+    assert source.inputs.dtype == source.test_inputs.dtype == np.float32
     assert (source.is_image, source.flip, source.padding, source.mean, source.std) == (False, False, 0, (), ())
 
 
@@ -61,9 +61,11 @@ def test_without_a_test_set_a_fixed_stratified_fifth_is_held_out(tmp_path):
     name = save(tmp_path / "d.npz", x=features, y=labels)
     one, two = load(name), load(name)
     assert np.bincount(one.test_labels).tolist() == [4, 4, 4]
-    assert sorted([*one.train_inputs.ravel(), *one.test_inputs.ravel()]) == list(range(60))
-    assert np.array_equal(labels[one.train_inputs.ravel().astype(int)], one.train_labels)
-    assert np.array_equal(one.test_inputs, two.test_inputs)
+    assert np.array_equal(one.inputs, features), "an id is a place in the file"
+    assert np.array_equal(one.labels, labels)
+    assert sorted([*one.inputs[one.for_training].ravel(), *one.test_samples().ravel()]) == list(range(60))
+    assert np.array_equal(labels[one.test_samples().ravel().astype(int)], one.test_labels)
+    assert np.array_equal(one.set_aside, two.set_aside)
 
 
 @pytest.mark.parametrize(
@@ -71,6 +73,12 @@ def test_without_a_test_set_a_fixed_stratified_fifth_is_held_out(tmp_path):
     [
         ({"x_train": IMAGES.astype(np.int32)}, "x_train is int32 of shape (12, 8, 8, 3), but it must be uint8"),
         ({"x_train": IMAGES[:, 0, 0]}, "x_train is uint8 of shape (12, 3)"),
+        (
+            {"x_train": np.moveaxis(IMAGES, -1, 1)},
+            "looks like [N, C, H, W], but channels come last: save numpy.moveaxis",
+        ),
+        ({"x_train": IMAGES[:, :0]}, "x_train has shape (12, 0, 8, 3): its samples hold nothing"),
+        ({"x_train": FEATURES[:, :0]}, "x_train has shape (12, 0): its samples hold nothing"),
         ({"x_train": FEATURES.ravel()}, "x_train is float64 of shape (60,)"),
         ({"x_train": with_value(7, np.nan)}, "x_train[7] holds a value that is not"),
         ({"x_train": with_value(3, 1e300)}, "x_train[3] holds a value that is not"),
@@ -93,6 +101,10 @@ def test_a_mistake_is_named(tmp_path, changed, message):
 
 
 def test_missing_keys_and_files_are_named(tmp_path):
+    with pytest.raises(ValueError, match=r"is a folder, but an \.npz file is needed"):
+        load(f"npz:{tmp_path}")
+    with pytest.raises(ValueError, match=r"two\.npz has no test samples, and a fifth cannot be set aside for them: "):
+        load(save(tmp_path / "two.npz", x=FEATURES[:2], y=LABELS[:2]))
     with pytest.raises(FileNotFoundError, match="does not exist"):
         load(f"npz:{tmp_path / 'no.npz'}")
     with pytest.raises(ValueError, match="has no key 'y_test'; it needs x_train, y_train, x_test, y_test, or x and y"):

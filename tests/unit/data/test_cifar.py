@@ -41,11 +41,11 @@ def small_cifar100(tmp_path, monkeypatch):
 
 def test_cifar100_has_images_labels_names_and_superclasses(small_cifar100):
     source = load("cifar100", small_cifar100)
-    assert source.train_inputs.shape == (20, 32, 32, 3)
-    assert source.train_inputs.dtype == np.uint8
+    assert source.inputs.shape == (20, 32, 32, 3)
+    assert source.inputs.dtype == np.uint8
     planes = np.arange(20 * 3072).astype(np.uint8).reshape(20, 3, 32, 32)
-    assert source.train_inputs[4, 5, 6, 2] == planes[4, 2, 5, 6]
-    assert source.train_labels.tolist() == list(range(10)) * 2
+    assert source.inputs[4, 5, 6, 2] == planes[4, 2, 5, 6]
+    assert source.labels.tolist() == list(range(10)) * 2
     assert source.test_labels.tolist() == list(range(10))[::-1]
     assert source.test_labels.dtype == np.int64
     assert source.classes[3] == "class 3"
@@ -60,8 +60,8 @@ def test_cifar10_joins_its_batches_in_order(tmp_path, monkeypatch):
     files["batches.meta"] = {b"label_names": NAMES}
     write(tmp_path, cifar.FOLDER10, files, monkeypatch)
     source = load("cifar10", tmp_path)
-    assert source.train_labels.tolist() == [1, 2, 2, 3, 3, 4, 4, 5, 5, 6]
-    assert source.train_inputs[::2, 0, 0, 0].tolist() == [1, 2, 3, 4, 5]
+    assert source.labels.tolist() == [1, 2, 2, 3, 3, 4, 4, 5, 5, 6]
+    assert source.inputs[::2, 0, 0, 0].tolist() == [1, 2, 3, 4, 5]
     assert source.test_inputs.shape == (3, 32, 32, 3)
     assert source.num_classes == 10
     assert source.groups is None
@@ -123,9 +123,9 @@ def real_root():
 
 def test_the_real_cifar100():
     source = load("cifar100", real_root())
-    assert source.train_inputs.shape == (50_000, 32, 32, 3)
-    assert np.bincount(source.train_labels).tolist() == [500] * 100
+    assert source.inputs.shape == (50_000, 32, 32, 3)
+    assert np.bincount(source.labels).tolist() == [500] * 100
     assert np.bincount(source.test_labels).tolist() == [100] * 100
     assert np.bincount(source.groups).tolist() == [5] * 20
     assert source.classes[:3] == ("apple", "aquarium_fish", "baby")
-    assert tuple(round(float(m), 4) for m in source.train_inputs.mean((0, 1, 2)) / 255) == (0.5071, 0.4865, 0.4409)
+    assert tuple(round(float(m), 4) for m in source.inputs.mean((0, 1, 2)) / 255) == (0.5071, 0.4865, 0.4409)

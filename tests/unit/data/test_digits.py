@@ -11,27 +11,35 @@ from vista.data.source import channel_statistics
 
 def test_digits_are_1347_and_450_small_pictures():
     digits = load("digits")
-    assert digits.train_inputs.shape == (1347, 8, 8, 1)
-    assert digits.test_inputs.shape == (450, 8, 8, 1)
-    assert digits.train_inputs.dtype == np.uint8
-    assert (digits.train_inputs.min(), digits.train_inputs.max()) == (0, 255)
-    assert digits.train_labels.dtype == digits.test_labels.dtype == np.int64
+    assert digits.inputs[digits.for_training].shape == (1347, 8, 8, 1)
+    assert digits.test_samples().shape == (450, 8, 8, 1)
+    assert sorted([*digits.for_training, *digits.set_aside]) == list(range(1797))
+    assert digits.inputs.dtype == np.uint8
+    assert (digits.inputs.min(), digits.inputs.max()) == (0, 255)
+    assert digits.labels.dtype == digits.test_labels.dtype == np.int64
     assert (digits.num_classes, digits.is_image, digits.flip, digits.padding) == (10, True, False, 1)
     assert np.bincount(digits.test_labels).min() >= 43
 
 
 def test_the_normalisation_is_that_of_the_training_part():
     digits = load("digits")
-    mean, std = channel_statistics(digits.train_inputs)
+    mean, std = channel_statistics(digits.inputs, digits.set_aside)
+    trained = digits.inputs[digits.for_training]
     assert digits.mean == tuple(round(value, 4) for value in mean)
     assert digits.std == tuple(round(value, 4) for value in std)
-    assert mean[0] == pytest.approx(digits.train_inputs.mean() / 255)
-    assert std[0] == pytest.approx(digits.train_inputs.std() / 255)
+    assert mean[0] == pytest.approx(trained.mean() / 255)
+    assert std[0] == pytest.approx(trained.std() / 255)
 
 
 def test_the_test_set_never_changes():
-    digest = hashlib.sha256(load("digits").test_inputs.tobytes()).hexdigest()
+    digest = hashlib.sha256(load("digits").test_samples().tobytes()).hexdigest()
     assert digest == "5669c84490ba34e7b90992b6c7360a271c7eea846eb907389fc01bc6429c4e82"
+
+
+def test_an_id_is_a_place_in_scikit_learns_own_data():
+    ours, shipped = load("digits"), load_digits()
+    assert np.array_equal(ours.inputs[..., 0], np.rint(shipped.images * (255 / 16)))
+    assert np.array_equal(ours.labels, shipped.target)
 
 
 def test_digits_are_those_of_scikit_learn_with_or_without_its_file(monkeypatch):

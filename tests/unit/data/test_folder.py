@@ -30,32 +30,32 @@ def test_classes_and_files_are_in_the_order_of_their_names(tmp_path):
     (tmp_path / "train" / ".hidden").mkdir()
     source = load(name)
     assert source.classes == ("ant", "bee", "cat")
-    assert source.train_inputs.shape == (15, 6, 8, 3)
-    assert source.train_inputs.dtype == np.uint8
-    assert source.train_inputs[:, 0, 0, 0].tolist() == [*range(5, 15), *range(5)]
+    assert source.inputs.shape == (15, 6, 8, 3)
+    assert source.inputs.dtype == np.uint8
+    assert source.inputs[:, 0, 0, 0].tolist() == [*range(5, 15), *range(5)]
     assert source.test_inputs[:, 0, 0, 0].tolist() == [*range(20, 30), *range(15, 20)]
-    assert source.train_labels.tolist() == source.test_labels.tolist() == [0] * 5 + [1] * 5 + [2] * 5
+    assert source.labels.tolist() == source.test_labels.tolist() == [0] * 5 + [1] * 5 + [2] * 5
     assert source.padding == 0
-    np.testing.assert_allclose(source.mean, source.train_inputs.mean((0, 1, 2)) / 255)
+    np.testing.assert_allclose(source.mean, source.inputs.mean((0, 1, 2)) / 255)
 
 
 def test_grey_pictures_have_one_channel_unless_one_is_coloured(tmp_path):
     name = tree(tmp_path, mode="L", size=(32, 32))
-    assert load(name).train_inputs.shape == (15, 32, 32, 1)
+    assert load(name).inputs.shape == (15, 32, 32, 1)
     assert load(name).padding == 4
     picture(tmp_path / "test" / "bee" / "9.jpg", 3, size=(32, 32))
-    assert load(name).train_inputs.shape == (15, 32, 32, 3)
+    assert load(name).inputs.shape == (15, 32, 32, 3)
 
 
 def test_without_parts_a_fixed_stratified_fifth_is_held_out(tmp_path):
     name = tree(tmp_path, parts=("",), count=10)
     one, two = load(name), load(name)
     assert one.test_labels.tolist() == [0, 0, 1, 1, 2, 2]
-    values = [*one.train_inputs[:, 0, 0, 0], *one.test_inputs[:, 0, 0, 0]]
+    values = [*one.inputs[one.for_training][:, 0, 0, 0], *one.test_samples()[:, 0, 0, 0]]
     assert sorted(values) == list(range(30))
     label_of_value = [2] * 10 + [0] * 10 + [1] * 10
-    assert [label_of_value[v] for v in values] == [*one.train_labels, *one.test_labels]
-    assert np.array_equal(one.test_inputs, two.test_inputs)
+    assert [label_of_value[v] for v in values] == [*one.labels[one.for_training], *one.test_labels]
+    assert np.array_equal(one.set_aside, two.set_aside)
 
 
 def test_test_labels_are_those_of_the_training_classes(tmp_path):
@@ -69,8 +69,8 @@ def test_more_than_fits_is_mapped_from_a_file_beside_the_folder(tmp_path, monkey
     kept = load(name)
     monkeypatch.setattr(folder, "_IN_MEMORY", 0)
     mapped = load(name)
-    assert isinstance(mapped.train_inputs, np.memmap)
-    assert np.array_equal(mapped.train_inputs, kept.train_inputs)
+    assert isinstance(mapped.inputs, np.memmap)
+    assert np.array_equal(mapped.inputs, kept.inputs)
     assert np.array_equal(mapped.test_inputs, kept.test_inputs)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pictures", "pictures.pixels"]
 
@@ -88,6 +88,13 @@ def test_a_broken_picture_is_named(tmp_path, content):
     path = tmp_path / "test" / "ant" / "2.png"
     path.write_bytes(path.read_bytes()[:-30] if content is None else content)
     with pytest.raises(ValueError, match=re.escape("test/ant/2.png is no readable image")):
+        load(name)
+
+
+def test_a_picture_too_large_to_be_one_is_named(tmp_path, monkeypatch):
+    name = tree(tmp_path)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+    with pytest.raises(ValueError, match=re.escape(".png is no readable image: Image size")):
         load(name)
 
 
@@ -132,4 +139,4 @@ def test_a_link_inside_the_folder_and_a_linked_folder_are_fine(tmp_path):
     tree(tmp_path / "data")
     os.symlink("0.png", tmp_path / "data" / "train" / "ant" / "x.png")
     os.symlink("data", tmp_path / "link")
-    assert len(load(f"folder:{tmp_path / 'link'}").train_labels) == 16
+    assert len(load(f"folder:{tmp_path / 'link'}").labels) == 16

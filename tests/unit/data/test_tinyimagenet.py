@@ -35,12 +35,12 @@ def root(tmp_path):
 def test_the_official_layout(root):
     source = load("tinyimagenet", root)
     assert source.classes == ("goldfish", "bee", "n03")
-    assert source.train_inputs.shape == (6, 64, 64, 3)
-    assert source.train_labels.tolist() == [0, 0, 1, 1, 2, 2]
-    np.testing.assert_allclose(source.train_inputs[:, 5, 5, 1].astype(int), [20, 30, 40, 50, 0, 10], atol=2)
+    assert source.inputs.shape == (6, 64, 64, 3)
+    assert source.labels.tolist() == [0, 0, 1, 1, 2, 2]
+    np.testing.assert_allclose(source.inputs[:, 5, 5, 1].astype(int), [20, 30, 40, 50, 0, 10], atol=2)
     np.testing.assert_allclose(source.test_inputs[:, 5, 5, 1].astype(int), [201, 200], atol=0)
     assert source.test_labels.tolist() == [1, 2]
-    assert isinstance(source.train_inputs, np.memmap)
+    assert isinstance(source.inputs, np.memmap)
     assert source.is_image
 
 
@@ -56,8 +56,8 @@ def test_images_are_decoded_once(root, monkeypatch):
 
 
 def test_changing_the_array_does_not_change_the_cache(root):
-    load("tinyimagenet", root).train_inputs[:] = 77
-    assert load("tinyimagenet", root).train_inputs[0, 0, 0, 0] < 30
+    load("tinyimagenet", root).inputs[:] = 77
+    assert load("tinyimagenet", root).inputs[0, 0, 0, 0] < 30
 
 
 @pytest.mark.parametrize("change", ["new image", "touched", "truncated cache", "foreign cache", "other version"])
@@ -79,7 +79,7 @@ def test_what_changed_is_decoded_again(root, monkeypatch, change):
         patch.setattr(pixels, "decode", never)
         with pytest.raises(AssertionError, match="decoded again"):
             load("tinyimagenet", root)
-    value = load("tinyimagenet", root).train_inputs[0, 0, 0, 0]
+    value = load("tinyimagenet", root).inputs[0, 0, 0, 0]
     assert abs(int(value) - (99 if change == "new image" else 20)) <= 2
 
 

@@ -128,12 +128,26 @@ class TestForeignFactory:
         assert torch.equal(first.weight, again.weight)
 
     def test_must_return_a_module(self):
-        with pytest.raises(TypeError, match=r"'given_networks:number' returned int, but an nn\.Module is needed"):
+        with pytest.raises(ValueError, match=r"'given_networks:number' returned int, but an nn\.Module is needed"):
             models.build("given_networks:number", num_classes=3)
 
     def test_must_be_callable(self):
-        with pytest.raises(TypeError, match="is int, but a function"):
+        with pytest.raises(ValueError, match="is int, but a function"):
             models.build("given_networks:value", num_classes=3)
+
+    def test_its_own_errors_are_named_as_such(self, tmp_path):
+        (tmp_path / "broken_networks.py").write_text(
+            "def few():\n    pass\ndef bad(num_classes):\n    return {}['k']\n"
+        )
+        (tmp_path / "no_python.py").write_text("def (:\n")
+        with pytest.raises(
+            ValueError, match=r"'broken_networks:few', called with num_classes=3, fails: TypeError: few"
+        ):
+            models.build("broken_networks:few", num_classes=3)
+        with pytest.raises(ValueError, match=r"called with num_classes=3, fails: KeyError: 'k'"):
+            models.build("broken_networks:bad", num_classes=3)
+        with pytest.raises(ValueError, match=r"no_python cannot be imported: SyntaxError"):
+            models.build("no_python:f", num_classes=3)
 
     def test_must_be_there(self):
         with pytest.raises(ValueError, match="given_networks has no 'plian'"):

@@ -94,6 +94,58 @@ def test_a_validation_set_that_leaves_nothing_is_named_as_the_option(data: str, 
         train(config(data, validation=1_000_000), tmp_path / "run")
 
 
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
+        (
+            "misfits:narrow",
+            r"gives shape \(1, 2\) for one sample of shape .*, but logits of shape \(1, 10\) are needed",
+        ),
+        ("misfits:several", "gives a tuple for one sample"),
+        ("misfits:other", "does not take samples of shape 1 x 8 x 8: RuntimeError: "),
+    ],
+)
+def test_a_network_that_does_not_suit_the_samples_is_named(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, network: str, message: str
+) -> None:
+    (tmp_path / "misfits.py").write_text(
+        "from torch import nn\n"
+        "def narrow(num_classes):\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 2))\n"
+        "class Several(nn.Linear):\n    def forward(self, x):\n        return super().forward(x.flatten(1)), x\n"
+        "def several(num_classes):\n    return Several(64, num_classes)\n"
+        "def other(num_classes):\n    return nn.Sequential(nn.Flatten(), nn.Linear(7, num_classes))\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ValueError, match=f"network '{network}' {message}"):
+        train(config(data, "ce", network=network), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_picture_network_on_features_is_named(tmp_path: Path) -> None:
+    y = np.arange(40) % 2
+    np.savez(tmp_path / "f.npz", x=np.random.default_rng(0).normal(size=(40, 5)), y=y)
+    with pytest.raises(ValueError, match="network 'resnet18' does not take samples of shape 5: "):
+        train(
+            config(f"npz:{tmp_path / 'f.npz'}", "ce", network="resnet18", padding=None, flip=None, rotation=0.0),
+            tmp_path / "run",
+        )
+
+
+@pytest.mark.parametrize("changes", [{"padding": 1}, {"flip": True}, {"rotation": 5.0}])
+def test_features_are_not_shifted_mirrored_or_turned(tmp_path: Path, changes: dict[str, Any]) -> None:
+    y = np.arange(40) % 2
+    np.savez(tmp_path / "f.npz", x=np.random.default_rng(0).normal(size=(40, 5)), y=y)
+    plain: dict[str, Any] = {"network": "mlp", "padding": None, "flip": None, "rotation": 0.0}
+    (name,) = changes
+    with pytest.raises(ValueError, match=f"{name} is .*, but npz:.* has no pictures: leave --{name} out"):
+        train(config(f"npz:{tmp_path / 'f.npz'}", "ce", **{**plain, **changes}), tmp_path / "run")
+
+
+def test_a_batch_larger_than_the_data_takes_no_more_room_than_these(data: str, tmp_path: Path) -> None:
+    training = setup.prepare(config(data, "ce", batch_size=10**8), RunFolder(tmp_path), {})
+    assert len(training.loader.order) == len(training.samples.train)
+
+
 def test_pictures_for_statistics_come_in_no_batch_of_one(
     data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
