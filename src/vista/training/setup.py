@@ -38,10 +38,10 @@ def prepare(config: TrainConfig, folder: RunFolder, earlier: dict[str, nn.Module
     if config.cutmix and not samples.train.is_image:
         raise ValueError(f"cutmix is {config.cutmix}, but {config.data} has no pictures: use --cutmix 0")
     refuse_changes_of_features(config, samples)
-    if leaves_one_alone(len(samples.train), config.batch_size, exchange.world_size()):
-        refuse_lone_sample(config, samples, device, earlier)
     network, method = make_network_and_method(config, samples, device, earlier)
     refuse_misfit(config, samples, network)
+    if leaves_one_alone(len(samples.train), config.batch_size, exchange.world_size()):
+        refuse_lone_sample(config, samples, device, earlier)
     optimizer = make_optimizer(
         [*network.parameters(), *(p for p in method.parameters() if p.requires_grad)],
         momentum=config.momentum,
