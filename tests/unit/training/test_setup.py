@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from trainings import Trainer, config, ended_as, train
+from trainings import config, train
 
 from vista.data import source
 from vista.training import setup
@@ -36,41 +36,6 @@ def test_a_runs_stream_waits_for_what_built_it(data: str, tmp_path: Path, monkey
     assert done == ["built", "the default stream of cpu"]
 
 
-@pytest.mark.parametrize(("batch_size", "advice"), [(126, 125), (63, 62), (42, 41), (1, 4)])
-def test_a_batch_of_one_that_batch_norm_cannot_bear_is_refused_before_the_first_step(
-    data: str, tmp_path: Path, batch_size: int, advice: int
-) -> None:
-    expected = (
-        rf"batch_size is {batch_size}, which leaves a batch of one of the 127 training samples, but BatchNorm in "
-        rf"network 'tiny-staged' needs more than one: use --batch-size {advice}$"
-    )
-    with pytest.raises(ValueError, match=expected):
-        train(config(data, "ce", batch_size=batch_size), tmp_path / "run")
-    assert not (tmp_path / "run").exists(), "nothing was begun"
-    train(config(data, "ce", batch_size=advice, epochs=2), tmp_path / "run")
-
-
-@pytest.mark.parametrize(
-    ("network", "method"), [("small-cnn", "ce"), ("trainings:plain", "ce"), ("tiny-staged", "ddgsd")]
-)
-def test_a_batch_of_one_is_trained_on_where_it_can_be(data: str, tmp_path: Path, network: str, method: str) -> None:
-    """Without a 1 x 1 map, without BatchNorm, or with two views at once; and trying it out leaves no trace."""
-    wanted = config(data, method, network=network, batch_size=63, epochs=2)
-    train(wanted, tmp_path / "run")
-    torch.rand(3)
-    train(wanted, tmp_path / "again")
-    assert ended_as(tmp_path / "run") == ended_as(tmp_path / "again")
-
-
-@pytest.mark.parametrize(
-    ("samples", "batch_size", "processes", "alone"),
-    [(97, 32, 1, True), (96, 32, 1, False), (20, 32, 1, False), (1, 32, 1, True), (98, 32, 2, True), (99, 32, 2, True),
-     (100, 32, 2, False), (97, 32, 2, True), (96, 2, 2, True), (96, 4, 2, False)],
-)  # fmt: skip
-def test_who_is_left_alone(samples: int, batch_size: int, processes: int, alone: bool) -> None:
-    assert setup.leaves_one_alone(samples, batch_size, processes) is alone
-
-
 @pytest.mark.parametrize(
     "changes",
     [{"data": "npz:nothere.npz"}, {"noise": "file:nothere.csv"}, {"method": "ban", "data": "npz:nothere.npz"}],
@@ -81,64 +46,9 @@ def test_a_run_that_is_refused_at_once_leaves_no_folder(data: str, tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_process_left_with_one_sample_is_named(trainer: Trainer, data: str, tmp_path: Path) -> None:
-    """The last batch holds three samples, of which the second process takes one."""
-    ended = trainer.try_to(config(data, "ce", batch_size=62), tmp_path / "run", processes=2)
-    assert ended.failed
-    assert "a batch of one of the 127 training samples on 2 processes" in ended.output
-    assert "use --batch-size 61" in ended.output
-
-
 def test_a_validation_set_that_leaves_nothing_is_named_as_the_option(data: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^validation is 1e\+06, but that cannot be held out: .* nothing is left to"):
         train(config(data, validation=1_000_000), tmp_path / "run")
-
-
-@pytest.mark.parametrize(
-    ("network", "message"),
-    [
-        (
-            "misfits:narrow",
-            r"gives shape \(1, 2\) for one sample of shape .*, but logits of shape \(1, 10\) are needed",
-        ),
-        ("misfits:several", "gives a tuple for one sample"),
-        ("misfits:other", "does not take samples of shape 1 x 8 x 8: RuntimeError: "),
-    ],
-)
-def test_a_network_that_does_not_suit_the_samples_is_named(
-    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, network: str, message: str
-) -> None:
-    (tmp_path / "misfits.py").write_text(
-        "from torch import nn\n"
-        "def narrow(num_classes):\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 2))\n"
-        "class Several(nn.Linear):\n    def forward(self, x):\n        return super().forward(x.flatten(1)), x\n"
-        "def several(num_classes):\n    return Several(64, num_classes)\n"
-        "def other(num_classes):\n    return nn.Sequential(nn.Flatten(), nn.Linear(7, num_classes))\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(ValueError, match=f"network '{network}' {message}"):
-        train(config(data, "ce", network=network), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_picture_network_on_features_is_named(tmp_path: Path) -> None:
-    y = np.arange(40) % 2
-    np.savez(tmp_path / "f.npz", x=np.random.default_rng(0).normal(size=(40, 5)), y=y)
-    with pytest.raises(ValueError, match="network 'resnet18' does not take samples of shape 5: "):
-        train(
-            config(f"npz:{tmp_path / 'f.npz'}", "ce", network="resnet18", padding=None, flip=None, rotation=0.0),
-            tmp_path / "run",
-        )
-
-
-@pytest.mark.parametrize("changes", [{"padding": 1}, {"flip": True}, {"rotation": 5.0}])
-def test_features_are_not_shifted_mirrored_or_turned(tmp_path: Path, changes: dict[str, Any]) -> None:
-    y = np.arange(40) % 2
-    np.savez(tmp_path / "f.npz", x=np.random.default_rng(0).normal(size=(40, 5)), y=y)
-    plain: dict[str, Any] = {"network": "mlp", "padding": None, "flip": None, "rotation": 0.0}
-    (name,) = changes
-    with pytest.raises(ValueError, match=f"{name} is .*, but npz:.* has no pictures: leave --{name} out"):
-        train(config(f"npz:{tmp_path / 'f.npz'}", "ce", **{**plain, **changes}), tmp_path / "run")
 
 
 def test_a_batch_larger_than_the_data_takes_no_more_room_than_these(data: str, tmp_path: Path) -> None:
@@ -170,11 +80,6 @@ def test_pictures_need_not_be_square(oblong: str, tmp_path: Path, network: str) 
     assert (tmp_path / "run" / "metrics.json").exists()
 
 
-def test_a_network_that_takes_squares_alone_says_so(oblong: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"network is 'vit-tiny', which takes square pictures, but these are 8 x 12"):
-        train(config(oblong, "ce", network="vit-tiny", noise="none", validation=10), tmp_path / "run")
-
-
 def test_a_path_may_begin_at_home(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "given.csv").write_text("id,label\n0,1\n")
@@ -187,3 +92,8 @@ def test_a_relative_path_says_where_it_led(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileNotFoundError, match=rf"data file here\.npz does not exist in {tmp_path}"):
         source.load("npz:here.npz")
+
+
+def test_a_network_that_takes_squares_alone_says_so(oblong: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"network is 'vit-tiny', which takes square pictures, but these are 8 x 12"):
+        train(config(oblong, "ce", network="vit-tiny", noise="none", validation=10), tmp_path / "run")

@@ -1,0 +1,103 @@
+"""What a run is refused for before its first step."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from vista import exchange
+from vista.methods import Method
+from vista.store import readable
+from vista.training.config import TrainConfig
+from vista.training.parts import make_loader, make_network_and_method
+from vista.training.samples import Samples
+
+BATCH_NORM_ALONE = "more than 1 value per channel"  # what torch says of a batch without a spread
+
+
+def refuse_changes_of_pictures(config: TrainConfig, samples: Samples) -> None:
+    """Pictures are mixed, shifted, mirrored and turned; what else a sample may be is not."""
+    chosen = config.chosen()
+    if config.cutmix and not chosen.method.composes_with_cutmix:
+        raise ValueError(f"method {chosen.name!r} does not compose with CutMix: use --cutmix 0")
+    for name in ("cutmix", "padding", "flip", "rotation"):
+        value = getattr(config, name)
+        if value and not samples.train.is_image:
+            raise ValueError(f"{name} is {value}, but {config.data} has no pictures: leave --{name} out")
+
+
+@torch.no_grad()
+def refuse_misfit(config: TrainConfig, samples: Samples, network: nn.Module) -> None:
+    """Find out before the first step whether the network takes these samples and tells these classes apart."""
+    shape, classes = samples.val.sample_shape, len(samples.description["classes"])
+    x = samples.val.clean(torch.arange(1, device=samples.val.device))
+    sizes = " x ".join(map(str, shape))
+    training = network.training
+    try:
+        logits: object = network.eval()(x)
+    except Exception as error:
+        raise ValueError(
+            f"network {config.network!r} does not take samples of shape {sizes}: {type(error).__name__}: {error}"
+        ) from error
+    finally:
+        network.train(training)
+    if not isinstance(logits, torch.Tensor) or logits.shape != (1, classes):
+        found = f"shape {tuple(logits.shape)}" if isinstance(logits, torch.Tensor) else f"a {type(logits).__name__}"
+        raise ValueError(
+            f"network {config.network!r} gives {found} for one sample of shape {sizes}, "
+            f"but logits of shape (1, {classes}) are needed, one for each class"
+        )
+
+
+def leaves_one_alone(samples: int, batch_size: int, processes: int) -> bool:
+    """Whether a process ever trains on a batch of one sample: it takes every so-many-th of a full or short batch."""
+    sizes = {min(batch_size, samples), samples % batch_size}
+    return any(len(range(rank, size, processes)) == 1 for size in sizes for rank in range(processes))
+
+
+def refuse_lone_sample(
+    config: TrainConfig, samples: Samples, device: torch.device, earlier: dict[str, nn.Module]
+) -> None:
+    """Find out before the first step whether a batch of one sample would break the last one of the epoch.
+
+    It depends on network and method: BatchNorm has nothing to normalise over where its map is 1 x 1, unless the
+    method sends two views through at once. So both are made, tried and thrown away.
+    """
+    if not leaves_one_alone(len(samples.train), config.batch_size, exchange.world_size()):
+        return
+    network, method = make_network_and_method(config, samples, device, earlier)
+    loader = make_loader(config, samples, method.task)
+    loader.begin_epoch(1)
+    method.begin_epoch(1)
+    first_step = torch.zeros(1, dtype=torch.long, device=device)
+    try:
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            method.loss(network.train(), loader.batch(first_step, loader.rank + 1))
+    except ValueError as error:
+        if BATCH_NORM_ALONE not in str(error):
+            raise
+        n, processes = len(samples.train), exchange.world_size()
+        shared = f" on {processes} processes" if processes > 1 else ""
+        sizes = sorted(range(2, n + 1), key=lambda size: abs(size - config.batch_size))
+        suited = next((size for size in sizes if not leaves_one_alone(n, size, processes)), None)
+        advice = f"use --batch-size {suited}" if suited else "no --batch-size would do"
+        raise ValueError(
+            f"batch_size is {config.batch_size}, which leaves a batch of one of the {n} training samples{shared}, "
+            f"but BatchNorm in network {config.network!r} needs more than one: {advice}"
+        ) from error
+
+
+def refuse_full_disk(path: Path, network: nn.Module, method: Method) -> None:
+    """Refuse before the run starts what its checkpoints could not hold at its end."""
+    weights = sum(t.nbytes for t in network.state_dict().values())
+    needed = 6 * weights + method.bytes_at_most()  # two checkpoints of weights, momentum and best weights
+    path.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(path).free
+    if needed > free:
+        raise OSError(
+            f"{path} has {readable(free)} free, but checkpoints of this run may need {readable(needed)}"
+            f"{method.advice_for_less_room()}"
+        )
