@@ -10,12 +10,12 @@ import multiprocessing
 import os
 import pickle
 import signal
-import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
@@ -101,7 +101,7 @@ def _free(workers: list[Worker], at_once: int, share: int) -> Worker | None:
         return None
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=_work, args=(theirs, share), daemon=True)
-    with _deaf_to_ctrl_c():
+    with _ctrl_c_held_back():
         process.start()
     theirs.close()
     workers.append(Worker(process, ours))
@@ -109,16 +109,17 @@ def _free(workers: list[Worker], at_once: int, share: int) -> Worker | None:
 
 
 @contextmanager
-def _deaf_to_ctrl_c() -> Iterator[None]:
-    """A worker begins deaf to Ctrl-C, which would meet it half imported; it hears it while it trains."""
-    if threading.current_thread() is not threading.main_thread():
+def _ctrl_c_held_back() -> Iterator[None]:
+    """A worker begins deaf to Ctrl-C, which would meet it half imported; what comes meanwhile reaches us afterwards."""
+    if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource_tracker.ensure_running()  # left to the first worker, its start would let Ctrl-C through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _forward(workers: list[Worker]) -> None:
@@ -163,6 +164,9 @@ def _work(pipe: Connection, share: int) -> None:
         pipe.send(Warned(str(text), category, file, line))
 
     warnings.showwarning = warn  # type: ignore[assignment]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # between two runs; while one trains, it stops that
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     with suppress(EOFError, BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
         while True:
             job: Job = pipe.recv()

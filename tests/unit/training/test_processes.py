@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
+from collections.abc import Callable
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import pytest
@@ -89,15 +91,39 @@ def test_a_signal_stops_all_with_a_checkpoint_each(data: str, tmp_path: Path, al
     assert {method: files(tmp_path / method) for method in METHODS} == alone
 
 
+def after_starts(monkeypatch: pytest.MonkeyPatch, act: Callable[[int, SpawnProcess], None]) -> None:
+    """``act`` has the word as soon as a worker is started, with how many there were: none can be up by then."""
+    start, workers = SpawnProcess.start, itertools.count(1)
+
+    def started(worker: SpawnProcess) -> None:
+        start(worker)
+        act(next(workers), worker)
+
+    monkeypatch.setattr(SpawnProcess, "start", started)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_before_the_workers_are_up_is_no_failure(data: str, tmp_path: Path, number: int) -> None:
+def test_a_signal_before_the_workers_are_up_is_no_failure_and_not_lost(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, workers: int
+) -> None:
     jobs = [Job(config(data, method), tmp_path / method) for method in METHODS]
-    timer = threading.Timer(0.5, os.kill, (os.getpid(), number))
-    timer.start()
+    after_starts(monkeypatch, lambda count, worker: os.kill(os.getpid(), number) if count == workers else None)
     with pytest.raises(Interrupted) as raised:
         drive_in_processes(jobs, show_nothing, at_once=2)
     assert raised.value.signal == number
     assert [job.error for job in jobs] == [None] * len(jobs)
+
+
+def test_ctrl_c_does_not_meet_a_worker_half_imported(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it reaches no other process, the worker's run goes on."""
+    job = Job(config(data), tmp_path / "run")
+    after_starts(monkeypatch, lambda count, worker: os.kill(worker.pid or 0, signal.SIGINT))
+    drive_in_processes([job], show_nothing, at_once=1)
+    assert job.error is None
+    assert job.metrics is not None
 
 
 def test_workers_end_with_their_parent(data: str, tmp_path: Path) -> None:
