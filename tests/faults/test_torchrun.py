@@ -7,11 +7,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from trainings import HELD_OUT, ended_as
+from trainings import HELD_OUT, ended_as, until_it_waits, waiting_at
 
 from vista.training.checkpoint import Checkpoints
 from vista.training.run_folder import RunFolder
@@ -21,15 +20,16 @@ LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
 
 
-def started(command: str, *flags: str) -> subprocess.Popen[str]:
-    words = [*LAUNCHER, command, *flags, "--json"]
-    return subprocess.Popen(words, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def started(command: str, *flags: str, place: Path | None = None) -> subprocess.Popen[str]:
+    """``place``: of the file that says that the first process waits for a signal."""
+    words, environment = [*LAUNCHER, command, *flags, "--json"], ENVIRONMENT | waiting_at(place)
+    return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def train_flags(data: str, out: Path) -> list[str]:
     values = {
-        "data": data, "noise": "symmetric:0.4", "method": "vista", "network": "tiny-staged", "epochs": 20,
-        "batch-size": 12, "validation": HELD_OUT, "device": "cpu", "checkpoint-seconds": 600, "out": out,
+        "data": data, "noise": "symmetric:0.4", "method": "vista", "network": "trainings:waits_in_batch_13",
+        "epochs": 3, "batch-size": 12, "validation": HELD_OUT, "device": "cpu", "checkpoint-seconds": 600, "out": out,
     }  # fmt: skip
     return [word for name, value in values.items() for word in (f"--{name}", str(value))]
 
@@ -42,16 +42,14 @@ def result(process: subprocess.Popen[str]) -> dict:
 
 def test_stopped_by_the_launcher_it_goes_on_to_the_same_bytes(data: str, tmp_path: Path) -> None:
     whole = result(started("train", *train_flags(data, tmp_path / "whole")))
-    out = tmp_path / "run"
-    record = out / "epochs.jsonl"
-    with started("train", *train_flags(data, out)) as process:
-        while process.poll() is None and not (record.exists() and len(record.read_bytes().splitlines()) >= 3):
-            time.sleep(0.01)
+    out, place = tmp_path / "run", tmp_path / "it waits"
+    with started("train", *train_flags(data, out), place=place) as process:
+        until_it_waits(process, place)
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=200)
     assert process.returncode != 0
     assert said.count("vista: stopped by SIGTERM; what was done is saved.") == 1
-    assert len(Checkpoints(out).names()) == len(Checkpoints(out, rank=1).names()) == 1
+    assert Checkpoints(out).names() == Checkpoints(out, rank=1).names() == ["epoch-00002-step-0000010"]
     resumed = result(started("resume", str(out)))
     assert resumed["metrics"] == whole["metrics"]
     assert ended_as(out, 0) == ended_as(tmp_path / "whole", 0)

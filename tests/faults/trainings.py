@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import traceback
 import warnings
 from dataclasses import asdict, dataclass
@@ -29,7 +30,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import distributed_c10d
 
-from vista import durable, methods
+from vista import durable, methods, models
 from vista.training import loop, results, run_folder
 from vista.training.config import TrainConfig
 from vista.training.drive import Job, drive
@@ -38,6 +39,7 @@ from vista.training.record import TIMINGS
 from vista.training.skeleton import split
 from vista.training.training import Training
 
+WAITS_AT = "VISTA_TEST_WAITS_AT"
 TRAINED, HELD_OUT, TESTED = 127, 31, 50  # the first two are prime: no number of processes divides them
 NOT_OF_THE_SEED = run_folder.ENVIRONMENT, run_folder.LOCK, TIMINGS
 
@@ -91,6 +93,53 @@ class Breaks(nn.Module):
 
 def breaks_in_batch_4(num_classes: int, in_channels: int, image_size: int) -> nn.Module:
     return Breaks(plain(num_classes, in_channels, image_size), 3)
+
+
+class Waits(nn.Module):
+    """In a certain training batch the first process leaves the file that the environment names, and waits for a signal.
+
+    Who sends one then meets the run there, however slow the sender or fast the run. Elsewhere nobody waits.
+    """
+
+    def __init__(self, network: nn.Module, batch: int) -> None:
+        super().__init__()
+        self.network, self.batch = network, batch
+        self.register_buffer("seen", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.seen += 1
+            place = os.environ.get(WAITS_AT)
+            if place and self.seen == self.batch and os.environ.get("RANK", "0") == "0":
+                _wait_for_a_signal(Path(place))
+        logits: Tensor = self.network(x)
+        return logits
+
+
+def _wait_for_a_signal(place: Path) -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    before = signal.set_wakeup_fd(writer)
+    place.touch()
+    os.read(reader, 1)
+    signal.set_wakeup_fd(before)
+
+
+def waits_in_batch_13(num_classes: int, in_channels: int, image_size: int) -> nn.Module:
+    sizes = {"num_classes": num_classes, "in_channels": in_channels, "image_size": image_size}
+    return Waits(models.build("tiny-staged", **sizes), 13)
+
+
+def waiting_at(place: Path | None) -> dict[str, str]:
+    """What the environment of such a run says besides: where this network is, and the file if it is to wait."""
+    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {"PYTHONPATH": path, **({WAITS_AT: str(place)} if place else {})}
+
+
+def until_it_waits(process: subprocess.Popen[str], place: Path) -> None:
+    """Until the run waits for a signal, or has come to an end that it should not."""
+    while process.poll() is None and not place.exists():
+        time.sleep(0.01)
 
 
 def kills_its_process(num_classes: int, in_channels: int, image_size: int) -> nn.Module:
@@ -189,7 +238,7 @@ def damage(path: Path, kind: str) -> None:
 
 @dataclass(frozen=True)
 class Kill:
-    """When a process is killed, by SIGKILL: at its n-th write, or some time after its n-th event."""
+    """When a process is killed, by SIGKILL: at its n-th write, or a while after its n-th event, by the last step."""
 
     write: int = 0
     event: str = ""
@@ -332,7 +381,12 @@ def _train(order: dict[str, Any], rank: int) -> None:
         if type(event).__name__ == kill.event and rank == kill.rank:
             left["events"] -= 1
             if left["events"] == 0:
+                if kill.seconds == 0:
+                    die()
                 threading.Timer(kill.seconds, die).start()
+        is_last = isinstance(event, Stepped) and (event.epoch, event.samples) == (job.config.epochs, TRAINED)
+        if left["events"] <= 0 and is_last:  # a busy machine may keep the timer waiting until all is done
+            die()
 
     durable.on_write = count_write
     job = Job(TrainConfig(**order["config"]), Path(order["out"]))

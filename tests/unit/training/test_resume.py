@@ -10,11 +10,10 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from trainings import Kill, Trainer, config, ended_as, stopped, train
+from trainings import Kill, Trainer, config, ended_as, stopped, train, until_it_waits, waiting_at
 
 from vista.cli import main
 from vista.training.checkpoint import Checkpoints
@@ -91,40 +90,35 @@ def flags(configuration: TrainConfig, out: Path) -> list[str]:
     return ["train", *given, "--checkpoint-seconds", str(configuration.checkpoint_seconds), "--out", str(out)]
 
 
-def long_run(data: str) -> TrainConfig:
-    """Long enough to be met by a signal, and over before a checkpoint is due."""
-    return config(data, epochs=25, checkpoint_seconds=600.0)
+def waiting_run(data: str) -> TrainConfig:
+    """Waits in epoch 7 where it is told to, and is over before a checkpoint is due."""
+    return config(data, network="trainings:waits_in_batch_13", epochs=8, checkpoint_seconds=600.0)
 
 
 @pytest.fixture(scope="module")
-def long_whole(data: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    out = tmp_path_factory.mktemp("long") / "whole"
-    assert main([*flags(long_run(data), out), "--quiet"]) == 0
+def never_stopped(data: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    out = tmp_path_factory.mktemp("waiting") / "whole"
+    assert main([*flags(waiting_run(data), out), "--quiet"]) == 0
     return ended_as(out, 0)
 
 
 @pytest.mark.parametrize(("number", "name"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
 def test_ctrl_c_and_sigterm_save_and_say_how_to_go_on(
-    data: str, long_whole: dict[str, str], tmp_path: Path, capfd: pytest.CaptureFixture[str], number: int, name: str
+    data: str, never_stopped: dict[str, str], tmp_path: Path, capfd: pytest.CaptureFixture[str], number: int, name: str
 ) -> None:
-    out, environment = tmp_path / "run", {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-    command = [sys.executable, "-m", "vista", *flags(long_run(data), out)]
+    out, place = tmp_path / "run", tmp_path / "it waits"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **waiting_at(place)}
+    command = [sys.executable, "-m", "vista", *flags(waiting_run(data), out)]
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as run:
-        while run.poll() is None and _epochs_done(out) < 3:
-            time.sleep(0.005)
+        until_it_waits(run, place)
         run.send_signal(number)
-        _, said = run.communicate(timeout=60)
+        _, said = run.communicate(timeout=200)
     assert run.returncode == 128 + number, said
     assert f"vista: stopped by {name}; what was done is saved. Go on with: vista resume {out}" in said
-    assert len(Checkpoints(out).names()) == 1
+    assert Checkpoints(out).names() == ["epoch-00007-step-0000001"]
     assert main(["resume", str(out), "--quiet"]) == 0
     assert f"saved in {out}" in capfd.readouterr().out
-    assert ended_as(out, 0) == long_whole
-
-
-def _epochs_done(out: Path) -> int:
-    record = out / "epochs.jsonl"
-    return len(record.read_bytes().splitlines()) if record.exists() else 0
+    assert ended_as(out, 0) == never_stopped
 
 
 def test_a_loss_that_is_not_finite_names_epoch_step_and_samples(
