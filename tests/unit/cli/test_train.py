@@ -7,9 +7,11 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -240,8 +242,17 @@ def test_tensorboard_that_is_not_installed_is_named(
     assert not Path("run").exists()
 
 
-def test_two_processes_train_one_run_and_the_first_alone_speaks(small: Small) -> None:
-    environment = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29617", "OMP_NUM_THREADS": "1"}
+@pytest.fixture
+def port() -> Iterator[str]:
+    """A port of this test alone: bound here nobody else is given it, and as nobody listens who knows it may."""
+    with socket.socket() as kept:
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kept.bind(("127.0.0.1", 0))
+        yield str(kept.getsockname()[1])
+
+
+def test_two_processes_train_one_run_and_the_first_alone_speaks(small: Small, port: str) -> None:
+    environment = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "vista", "train", *small, "--out", "run"]
     processes = [
         subprocess.Popen(
@@ -253,7 +264,7 @@ def test_two_processes_train_one_run_and_the_first_alone_speaks(small: Small) ->
         )
         for rank in (0, 1)
     ]
-    (first, first_err), (second, second_err) = (process.communicate(timeout=120) for process in processes)
+    (first, first_err), (second, second_err) = (process.communicate(timeout=250) for process in processes)
     assert [process.returncode for process in processes] == [0, 0], first_err + second_err
     assert "saved in run" in first
     assert second == ""
