@@ -30,6 +30,7 @@ class Perceptron(nn.Sequential):
 
 
 def main():
+    torch.manual_seed(0)
     dataset, given, test_x, test_y = data()
     names = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
     classifier = VistaClassifier(
