@@ -31,7 +31,13 @@ def _missing(what: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
+def patience() -> float:
+    """Milliseconds for each act of the browser: on a busy machine the usual half minute may be too short."""
+    return 120_000
+
+
+@pytest.fixture(scope="session")
+def browser(patience: float) -> Iterator[Any]:
     program = next((found for name in NAMES if (found := shutil.which(name))), None)
     if program is None:
         _missing("there is no chromium: `make browser` installs it")
@@ -40,6 +46,6 @@ def browser() -> Iterator[Any]:
     except ImportError:
         _missing("the package playwright is not installed: pip install 'vista-distill[test]'")
     with sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=program, args=list(QUIET))
+        started = driver.chromium.launch(executable_path=program, args=list(QUIET), timeout=patience)
         yield started
         started.close()

@@ -59,12 +59,13 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def visit(browser: Any, report: Path) -> Iterator[Callable[..., Opened]]:
+def visit(browser: Any, report: Path, patience: float) -> Iterator[Callable[..., Opened]]:
     contexts = []
 
     def open_page(width: int = 1200, page: Path = report, **options: Any) -> Opened:
         context = browser.new_context(viewport={"width": width, "height": 900}, **options)
         contexts.append(context)
+        context.set_default_timeout(patience)
         opened = Opened(context.new_page())
         opened.page.on("console", lambda message: opened.complaints.append(message.text))
         opened.page.on("pageerror", lambda error: opened.complaints.append(str(error)))

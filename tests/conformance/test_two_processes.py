@@ -77,7 +77,7 @@ def ranks(make_config, tmp_path_factory: pytest.TempPathFactory) -> list[dict[st
     processes = [
         subprocess.Popen([*command, str(rank)], env=environment, stderr=subprocess.PIPE, text=True) for rank in (0, 1)
     ]
-    failures = [process.communicate(timeout=280)[1] for process in processes]
+    failures = [process.communicate(timeout=800)[1] for process in processes]
     for process, failure in zip(processes, failures):
         assert process.returncode == 0, failure
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in (0, 1)]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from trainings import Kill, Trainer, config, ended_as
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
 STEPS = 11  # an epoch, of which two processes may save at the first and at the eleventh
 
 

@@ -15,7 +15,7 @@ from trainings import HELD_OUT, ended_as, until_it_waits, waiting_at
 from vista.training.checkpoint import Checkpoints
 from vista.training.run_folder import RunFolder
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.faults
 LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "vista"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
 
@@ -35,7 +35,7 @@ def train_flags(data: str, out: Path) -> list[str]:
 
 
 def result(process: subprocess.Popen[str]) -> dict:
-    out, said = process.communicate(timeout=200)
+    out, said = process.communicate(timeout=400)
     assert process.returncode == 0, said
     return dict(json.loads(out))
 
@@ -46,7 +46,7 @@ def test_stopped_by_the_launcher_it_goes_on_to_the_same_bytes(data: str, tmp_pat
     with started("train", *train_flags(data, out), place=place) as process:
         until_it_waits(process, place)
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=200)
+        _, said = process.communicate(timeout=400)
     assert process.returncode != 0
     assert said.count("vista: stopped by SIGTERM; what was done is saved.") == 1
     assert Checkpoints(out).names() == Checkpoints(out, rank=1).names() == ["epoch-00002-step-0000010"]

@@ -272,7 +272,7 @@ class Trainer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.communicate(timeout=60)
+        self._process.communicate(timeout=200)
 
     def __call__(self, configuration: TrainConfig, out: Path, kill: Kill | None = None, processes: int = 1) -> Ended:
         """Train, or go on with a training. One that fails is an error of the test."""
@@ -354,7 +354,7 @@ def _run(order: dict[str, Any], rank: int) -> None:
     processes = order["processes"]
     if processes > 1:
         meeting = f"file://{order['notes']}-meeting"
-        dist.init_process_group("gloo", meeting, timedelta(seconds=60), rank=rank, world_size=processes)
+        dist.init_process_group("gloo", meeting, timedelta(seconds=200), rank=rank, world_size=processes)
     if "function" in order:
         getattr(importlib.import_module("ranks"), order["function"])(Path(order["out"]))
     else:

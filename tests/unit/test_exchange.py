@@ -147,7 +147,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, 
     folder = tmp_path_factory.mktemp("ranks")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     done = subprocess.run(
-        [sys.executable, __file__, folder], env=environment, capture_output=True, text=True, timeout=90
+        [sys.executable, __file__, folder], env=environment, capture_output=True, text=True, timeout=800
     )
     assert done.returncode == 0, done.stderr
     return {

@@ -264,7 +264,7 @@ def test_two_processes_train_one_run_and_the_first_alone_speaks(small: Small, po
         )
         for rank in (0, 1)
     ]
-    (first, first_err), (second, second_err) = (process.communicate(timeout=250) for process in processes)
+    (first, first_err), (second, second_err) = (process.communicate(timeout=400) for process in processes)
     assert [process.returncode for process in processes] == [0, 0], first_err + second_err
     assert "saved in run" in first
     assert second == ""

@@ -30,7 +30,7 @@ def trainings(tmp_path_factory):
     for act in ("begin", "resume"):
         words = [sys.executable, str(script), str(folder), act, *there]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        said += subprocess.run(words, capture_output=True, text=True, env=environment, timeout=200).stderr
+        said += subprocess.run(words, capture_output=True, text=True, env=environment, timeout=800).stderr
     return folder, said
 
 

@@ -130,15 +130,16 @@ def test_mlflow(task, tmp_path):
 def test_wandb_offline(task, tmp_path, monkeypatch):
     pytest.importorskip("wandb", reason="needs vista-distill[wandb]")
     monkeypatch.setenv("WANDB_SILENT", "true")
+    monkeypatch.setenv("WANDB__SERVICE_WAIT", "120")  # seconds for that process to start
     from vista.integrations.trackers.wandb import WandB
 
     tracker = WandB("digits", folder=tmp_path)
     summaries, _ = train(task, Watch(tracker, task.val_labels))
     (offline,) = (tmp_path / "wandb").glob("offline-run-*")
     expected, found = {len(s.anchors) for s in summaries}, set()
-    until = time.monotonic() + 20  # another process of theirs writes the file, and may do so after finish()
+    until = time.monotonic() + 120  # another process of theirs writes the file, and may do so after finish()
     while found != expected and time.monotonic() < until:
-        content = next(offline.glob("*.wandb")).read_bytes()
+        content = b"".join(path.read_bytes() for path in offline.glob("*.wandb"))
         found = {int(n) for n in re.findall(rb"vista/anchors\x82\x01\x01(\d)", content)}  # a key, its value as JSON
         time.sleep(0.1)
     assert found == expected

@@ -112,7 +112,7 @@ def test_ctrl_c_and_sigterm_save_and_say_how_to_go_on(
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as run:
         until_it_waits(run, place)
         run.send_signal(number)
-        _, said = run.communicate(timeout=200)
+        _, said = run.communicate(timeout=400)
     assert run.returncode == 128 + number, said
     assert f"vista: stopped by {name}; what was done is saved. Go on with: vista resume {out}" in said
     assert Checkpoints(out).names() == ["epoch-00007-step-0000001"]
