@@ -14,7 +14,7 @@ from vista.training import run_folder
 from vista.training.record import EPOCHS
 from vista.training.run_folder import find_runs
 
-State = dict[Path, tuple[int, ...]]
+State = dict[Path, list[tuple[int, int]]]
 
 
 def watch(
@@ -66,9 +66,10 @@ def _read_while_written(paths: Sequence[str | Path], wait: Callable[[], None]) -
 
 
 def _state(runs: Sequence[Run]) -> State:
-    """What changes when an epoch ends or a run does."""
+    """What changes when an epoch ends or a run does; sizes too: two writes may fall on one tick of the disk's clock."""
     found: State = {}
     for run in runs:
         files = (run.path / EPOCHS, run.path / run_folder.METRICS)
-        found[run.path] = tuple(file.stat().st_mtime_ns for file in files if file.exists())
+        states = [file.stat() for file in files if file.exists()]
+        found[run.path] = [(state.st_mtime_ns, state.st_size) for state in states]
     return found
