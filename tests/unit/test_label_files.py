@@ -108,6 +108,9 @@ def test_human_labels_of_other_data_are_refused(tmp_path, monkeypatch):
     np.savez(tmp_path / label_files.HUMAN_FILE, clean_label=LABELS[::-1], noisy_label=LABELS)
     with pytest.raises(ValueError, match="another order: 100 of its true labels differ"):
         noise.make("human", LABELS, 10, 0, root=tmp_path)
+    np.savez(tmp_path / label_files.HUMAN_FILE, clean_label=LABELS)
+    with pytest.raises(ValueError, match=r"cifar-100n\.npz has no key 'noisy_label'"):
+        noise.make("human", LABELS, 10, 0, root=tmp_path)
     np.savez(tmp_path / label_files.HUMAN_FILE, clean_label=LABELS[:9], noisy_label=LABELS[:9])
     with pytest.raises(ValueError, match="'clean_label' has 9 entries, but there are 100 samples"):
         noise.make("human", LABELS, 10, 0, root=tmp_path)

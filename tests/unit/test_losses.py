@@ -92,7 +92,21 @@ def test_class_and_sample_weights_multiply_and_mean_divides_by_the_rows(logits: 
 
 def test_rows_without_a_target_are_not_counted() -> None:
     assert rows_with_target(torch.tensor([[0.0, 0.0], [0.5, 0.5], [1.0, 0.0]])) == 2
+    assert rows_with_target(torch.tensor([[0.0, 0.0], [0.5, 0.5]])) == 1
     assert rows_with_target(torch.zeros(3, 2)) == 1, "never a division by zero"
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_targets_promised_to_sum_to_one_have_the_same_gradient(logits: Tensor, targets: Tensor, weighted: bool) -> None:
+    """With class weights they sum to something else, whatever was promised."""
+    weights = torch.linspace(0.5, 2.0, targets.shape[1], dtype=targets.dtype) if weighted else None
+    gradients = []
+    for promised in (False, True):
+        leaf = logits.detach().clone().requires_grad_()
+        value, _ = cross_entropy_and_probs(leaf, targets, weights, sum_to_one=promised)
+        (gradient,) = torch.autograd.grad(value.sum(), leaf)
+        gradients.append(gradient)
+    assert torch.allclose(*gradients, atol=1e-6)
 
 
 def test_the_softmax_beside_the_loss_is_detached(logits: Tensor, targets: Tensor) -> None:

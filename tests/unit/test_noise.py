@@ -177,6 +177,9 @@ def test_a_damaged_or_foreign_artefact_is_refused(tmp_path):
     path.write_bytes(content[:50])
     with pytest.raises(ValueError, match=r"no readable vista\.noise file"):
         noise.NoisyLabels.load(path)
+    path.write_bytes(artefact.to_bytes({"given": LABELS}, "vista.noise", "1", spec="none", seed=0))
+    with pytest.raises(ValueError, match=r"no readable vista\.noise file: 'true' is missing"):
+        noise.NoisyLabels.load(path)
     path.write_bytes(artefact.to_bytes({"given": LABELS}, "vista.noise", "9"))
     with pytest.raises(ValueError, match=r"version 9, expected vista\.noise version 1"):
         noise.NoisyLabels.load(path)

@@ -22,6 +22,10 @@ def test_a_whole_number_asks_for_that_many():
     assert set(np.bincount(np.arange(1347)[split.val] % 10)) == {27}
 
 
+def test_one_sample_may_be_asked_for():
+    assert len(stratified(np.arange(20) % 2, 1, seed=0).val) == 1
+
+
 def test_remainders_go_to_the_largest():
     split = stratified(np.repeat([0, 1, 2], [14, 13, 3]), 10, seed=0)  # quotas 4.67, 4.33, 1
     assert np.bincount(np.repeat([0, 1, 2], [14, 13, 3])[split.val]).tolist() == [5, 4, 1]
