@@ -90,7 +90,8 @@ def print_result(folder: RunFolder, config: TrainConfig, metrics: dict[str, Any]
     out = terminal.console()
     out.print(report_table(f"{config.method} on {config.data}, noise {config.noise}, seed {config.seed}", metrics))
     gap = f"mean deviation gap {100 * metrics['deviation_gap']['val_given']:.2f} % (given validation labels)"
-    anchors = f", at most {metrics['anchors_max']} anchors" if metrics.get("anchors_max") is not None else ""
+    most = metrics.get("anchors_max")
+    anchors = f", at most {most} anchor{'' if most == 1 else 's'}" if most is not None else ""
     out.print(f"{gap}{anchors}, {terminal.duration(taken)} of training", soft_wrap=True)
     out.print(f"saved in {folder.path}", soft_wrap=True)
 
