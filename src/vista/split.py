@@ -51,8 +51,8 @@ def stratified(labels: np.ndarray, fraction: float | int, seed: int) -> Split:
     """Set a share of the labelled samples aside for validation, each class by its share.
 
     `fraction` in (0, 1) takes m = round(fraction * n) of the n samples that have a label, an int takes m = fraction.
-    A class with n_c samples gives floor or ceil of m n_c / n, by largest remainder, its last sample only where no other
-    class can give one. Label -1 (none) always trains.
+    A class with n_c samples gives floor or ceil of m n_c / n, by largest remainder; those that would be rounded up to
+    their last sample come after the others. Label -1 (none) always trains.
     """
     array = np.asarray(labels)
     if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
@@ -94,12 +94,14 @@ def _size(fraction: float | int, labelled: int) -> int:
 def _quotas(counts: np.ndarray, wanted: int) -> list[int]:
     """Largest remainder in whole numbers: sums to `wanted`, each within 1 of wanted * n_c / n; ties: lower class.
 
-    A class gives its last sample only where no other is left to give one.
+    A class is rounded up to its last sample only after those that keep one.
     """
     exact = counts.astype(object) * wanted
     total = int(counts.sum())
     quotas = [int(share // total) for share in exact]
-    by_remainder = sorted(range(len(quotas)), key=lambda c: (quotas[c] + 1 >= counts[c], -(exact[c] % total), c))
-    for c in by_remainder[: wanted - sum(quotas)]:
+    left_over = [int(share % total) for share in exact]
+    rounded_up = [c for c in range(len(quotas)) if left_over[c]]
+    rounded_up.sort(key=lambda c: (quotas[c] + 1 == counts[c], -left_over[c], c))
+    for c in rounded_up[: wanted - sum(quotas)]:
         quotas[c] += 1
     return quotas

@@ -65,4 +65,8 @@ def test_a_split_is_complete_disjoint_and_stratified(data, fraction, seed):
     for label in range(classes):
         quota = wanted * int((labels == label).sum()) / labelled_count
         assert abs(int((labels[split.val] == label).sum()) - quota) < 1
+    sizes, held = (np.bincount(part[part >= 0], minlength=classes) for part in (labels, labels[split.val]))
+    rounded_down = (sizes * wanted % labelled_count > 0) & (held < sizes * wanted / labelled_count)
+    if ((held == sizes) & (sizes > 0)).any():  # a class lost its last sample, so no other could give one and keep one
+        assert (held[rounded_down] + 1 == sizes[rounded_down]).all()
     assert split.hash == stratified(labels, fraction, seed).hash
