@@ -65,8 +65,15 @@ def test_a_split_is_complete_disjoint_and_stratified(data, fraction, seed):
     for label in range(classes):
         quota = wanted * int((labels == label).sum()) / labelled_count
         assert abs(int((labels[split.val] == label).sum()) - quota) < 1
-    sizes, held = (np.bincount(part[part >= 0], minlength=classes) for part in (labels, labels[split.val]))
-    rounded_down = (sizes * wanted % labelled_count > 0) & (held < sizes * wanted / labelled_count)
-    if ((held == sizes) & (sizes > 0)).any():  # a class lost its last sample, so no other could give one and keep one
-        assert (held[rounded_down] + 1 == sizes[rounded_down]).all()
     assert split.hash == stratified(labels, fraction, seed).hash
+
+
+@drawn(st.lists(st.one_of(st.just(1), st.integers(1, 30)), min_size=2, max_size=8), st.data())
+def test_a_class_is_rounded_up_to_its_last_sample_only_after_those_that_keep_one(sizes, data):
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    wanted = data.draw(st.integers(1, len(labels) - 1))
+    held = np.bincount(labels[stratified(labels, wanted, 0).val], minlength=len(sizes))
+    exact = np.array(sizes) * wanted
+    rounded_down = (exact % len(labels) > 0) & (held * len(labels) < exact)
+    if (held == sizes).any():
+        assert (held[rounded_down] + 1 == np.array(sizes)[rounded_down]).all()
