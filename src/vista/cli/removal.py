@@ -54,8 +54,13 @@ class Replaced:
             found = [_old_runs(job) for job in self.jobs]
             for folder in (folder for folders in found for folder in folders):
                 refuse_to_remove(folder)  # all of them or none
-            for job, folders in zip(self.jobs, found, strict=True):
-                self._aside[job.out] = [_set_aside(folder) for folder in folders]
+            try:
+                for job, folders in zip(self.jobs, found, strict=True):
+                    for folder in folders:
+                        self._aside.setdefault(job.out, []).append(_set_aside(folder))
+            except BaseException:
+                self._put_back()
+                raise
         exchange.first_ranks_word(0)
         return self
 
@@ -70,9 +75,13 @@ class Replaced:
         for job in self.jobs:
             if job.error is None and not broken:
                 self.began(job)
-            for place, aside in self._aside.pop(job.out, []):
-                shutil.rmtree(place, ignore_errors=True)  # of the new one there is nothing yet but its description
-                aside.rename(place)
+        self._put_back()
+
+    def _put_back(self) -> None:
+        for place, aside in (pair for pairs in self._aside.values() for pair in pairs):
+            shutil.rmtree(place, ignore_errors=True)  # of the new one there is nothing yet but its description
+            aside.rename(place)
+        self._aside.clear()
 
 
 def _old_runs(job: Job) -> list[RunFolder]:

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from vista.cli import terminal
+from vista.training.run_folder import RunFolder
 
 from .conftest import Vista
 
@@ -121,6 +122,13 @@ def test_fresh_refuses_all_or_nothing(vista: Vista, small: Small) -> None:
     assert "runs/ce-seed1 holds another run, runs/ce-seed1/mine: move that elsewhere, or delete it first" in said.err
     assert Path("runs/ce-seed0/metrics.json").exists()
     assert Path("runs/ce-seed1/mine/metrics.json").exists()
+    assert vista("runs", "delete", "runs/ce-seed1/mine", "--yes").code == 0
+    with RunFolder(Path("runs/ce-seed1")).locked():
+        said = vista(*words, "--fresh")
+    assert said.code == 1
+    assert "runs/ce-seed1 is in use by process" in said.err
+    assert sorted(path.name for path in Path("runs").iterdir()) == ["ce-seed0", "ce-seed1"]
+    assert Path("runs/ce-seed0/metrics.json").exists()
 
 
 def test_the_folder_one_is_in_is_not_removed(
