@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class TrainingFlags(TrainConfig):
-    """The training."""
+    """Data and their noise, network, optimiser, machine."""
 
     options: Annotated[dict[str, Any], tyro.conf.Suppress, tyro.conf.Fixed] = field(default_factory=dict)
 
