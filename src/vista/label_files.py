@@ -4,12 +4,12 @@ import csv
 import io
 import os
 import re
-import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+
+from vista.npz import read_arrays
 
 HUMAN_FILE = "cifar-100n.npz"
 
@@ -83,11 +83,7 @@ def checked_labels(labels: np.ndarray, num_classes: int) -> np.ndarray:
 
 def _arrays(path: Path, keys: Sequence[str]) -> dict[str, np.ndarray]:
     """The integer arrays of shape [n] under those of `keys` that a `.npz` file has."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {key: file[key] for key in keys if key in file}
-    except (ValueError, TypeError, AttributeError, OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is no readable .npz file of plain arrays: {error}") from error
+    arrays = read_arrays(path, keys)
     for key, array in arrays.items():
         if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
             raise ValueError(

@@ -23,6 +23,7 @@ LAYERS = [  # lowest first; a room may use its own layer and what lies below
         "split",
         "metrics",
         "artefact",
+        "npz",
         "checks",
         "faults",
         "exchange",

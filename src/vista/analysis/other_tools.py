@@ -7,14 +7,13 @@ Keys: ``correct`` bool or 0/1 ``[E, m]``, which validation samples were right in
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vista.npz import read_arrays
 from vista.training.record import TEST, VAL_GIVEN, VAL_TRUE, Record
 
 MATRICES = {"correct": VAL_GIVEN, "correct_true": VAL_TRUE, "test": TEST}
@@ -31,11 +30,7 @@ class Trajectory:
 
 def read_npz(path: Path) -> Trajectory:
     """Read and check; what is wrong is named with its key."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {key: file[key] for key in (*MATRICES, *OTHERS) if key in file}
-    except (ValueError, TypeError, AttributeError, OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is no readable .npz file of plain arrays: {error}") from error
+    arrays = read_arrays(path, (*MATRICES, *OTHERS))
     if "correct" not in arrays:
         raise ValueError(f"{path} has no key 'correct': bool [epochs, samples] is needed")
     matrices = {key: _matrix(path, key, arrays[key]) for key in MATRICES if key in arrays}

@@ -10,6 +10,7 @@ import ast
 import difflib
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _answer(words)
     except KeyboardInterrupt:  # while the command was still being imported
         print("\nvista: stopped at once", file=sys.stderr)
-        return 130
+        return 128 + signal.SIGINT
 
 
 def _answer(words: list[str]) -> int:
@@ -62,8 +63,9 @@ def _tell(text: str) -> int:
         print(text, flush=True)
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):
-            print(f"vista: error: {error}", file=sys.stderr)
+        if isinstance(error, BrokenPipeError):
+            return 128 + signal.SIGPIPE
+        print(f"vista: error: {error}", file=sys.stderr)
         return 1
     return 0
 

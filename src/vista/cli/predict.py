@@ -16,6 +16,8 @@ from vista import durable
 from vista.cli import terminal
 from vista.cli.arguments import parse
 from vista.data import source
+from vista.data.arrays import checked_inputs
+from vista.npz import read_arrays
 from vista.spreadsheet import cell
 from vista.training.config import check_device
 from vista.training.evaluation import logits
@@ -65,35 +67,13 @@ def samples(data: str, root: str | None) -> NDArray[Any]:
     """The samples as they are stored; an ``x`` needs no labels beside it."""
     path = _path(data)
     if data.startswith("npz:") and path.is_file():
-        found = _array_x(path)
-        if found is not None:
-            return found
+        found = read_arrays(path, ("x",))
+        if "x" in found:
+            if not len(found["x"]):
+                raise ValueError(f"{path}: x has shape {found['x'].shape}: there is no sample in it")
+            return checked_inputs(path, "x", found["x"])
     return source.load(data, root).test_samples()
 
 
 def _path(data: str) -> Path:
     return Path(data.removeprefix("npz:")).expanduser()
-
-
-def _array_x(path: Path) -> NDArray[Any] | None:
-    """The array ``x`` of a file, None if it has none."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            if "x" not in file:
-                return None
-            values: NDArray[Any] = file["x"]
-    except Exception as error:  # numpy has no one error for a file that is damaged or holds more than arrays
-        raise ValueError(f"{path} is no readable .npz file of plain arrays: {error}") from error
-    if values.dtype == np.uint8 and values.ndim in (3, 4) and len(values):
-        return values if values.ndim == 4 else values[..., None]
-    if values.dtype.kind != "f" or values.ndim < 2 or not len(values):
-        raise ValueError(
-            f"{path}: x is {values.dtype} of shape {values.shape}, but it must be uint8 [N, H, W, C] or [N, H, W] "
-            "for pictures, or float [N, ...] for features"
-        )
-    with np.errstate(over="ignore"):
-        features: NDArray[Any] = values.astype(np.float32)
-    wrong = np.flatnonzero(~np.isfinite(features).reshape(len(features), -1).all(axis=1))
-    if len(wrong):
-        raise ValueError(f"{path}: x[{wrong[0]}] holds a value that is not finite in float32")
-    return features

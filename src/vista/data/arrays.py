@@ -1,13 +1,12 @@
 """Any `.npz` file of arrays: x_train, y_train, x_test, y_test, or x and y."""
 
-import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
 
 from vista.data.source import Source, channel_statistics, held_out, usual_padding
 from vista.label_files import looked_for
+from vista.npz import read_arrays
 
 _SPLIT = ("x_train", "y_train", "x_test", "y_test")
 
@@ -20,14 +19,14 @@ def load(path: str | Path | None) -> Source:
     path = Path(str(path)).expanduser()
     arrays = _read(path)
     x_name, y_name = ("x", "y") if "x" in arrays else ("x_train", "y_train")
-    inputs, labels = _inputs(path, x_name, arrays[x_name]), _labels(path, y_name, arrays[y_name], arrays[x_name])
+    inputs, labels = checked_inputs(path, x_name, arrays[x_name]), _labels(path, y_name, arrays[y_name], arrays[x_name])
     num_classes = _count_classes(path, y_name, labels)
     set_aside = None
     if x_name == "x":
         set_aside = held_out(labels, path)
         test_inputs, test_labels = inputs, labels[set_aside]
     else:
-        test_inputs = _inputs(path, "x_test", arrays["x_test"])
+        test_inputs = checked_inputs(path, "x_test", arrays["x_test"])
         test_labels = _labels(path, "y_test", arrays["y_test"], arrays["x_test"])
         _check_test(path, inputs, test_inputs, test_labels, num_classes)
     image = inputs.dtype == np.uint8
@@ -55,20 +54,15 @@ def _read(path: Path) -> dict[str, np.ndarray]:
         )
     if not path.is_file():
         raise FileNotFoundError(f"data file {path} does not exist{looked_for(path)}")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            keys = ("x", "y") if "x" in file and "x_train" not in file else _SPLIT
-            missing = [key for key in keys if key not in file]
-            if missing:
-                raise KeyError(f"{path} has no key {missing[0]!r}; it needs {', '.join(_SPLIT)}, or x and y")
-            return {key: file[key] for key in keys}
-    except KeyError as error:
-        raise ValueError(error.args[0]) from None
-    except (ValueError, TypeError, AttributeError, OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is no readable .npz file of plain arrays: {error}") from error
+    arrays = read_arrays(path, ("x", "y", *_SPLIT))
+    keys = ("x", "y") if "x" in arrays and "x_train" not in arrays else _SPLIT
+    missing = [key for key in keys if key not in arrays]
+    if missing:
+        raise ValueError(f"{path} has no key {missing[0]!r}; it needs {', '.join(_SPLIT)}, or x and y")
+    return {key: arrays[key] for key in keys}
 
 
-def _inputs(path: Path, name: str, array: np.ndarray) -> np.ndarray:
+def checked_inputs(path: Path, name: str, array: np.ndarray) -> np.ndarray:
     """Images as uint8 [N, H, W, C], features as float32 [N, ...], every value finite."""
     if 0 in array.shape[1:]:
         raise ValueError(f"{path}: {name} has shape {array.shape}: its samples hold nothing")

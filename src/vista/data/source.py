@@ -133,16 +133,16 @@ def channel_statistics(
 
     Those that were set aside for the test do not count.
     """
-    counts_here = np.ones(len(images), dtype=bool)
+    counted = np.ones(len(images), dtype=bool)
     if set_aside is not None:
-        counts_here[set_aside] = False
+        counted[set_aside] = False
     # Counting the 256 values per channel is exact and needs no float copy of the images.
     values = np.arange(256) / 255
     mean, std = [], []
     for channel in range(images.shape[-1]):
         counts = np.zeros(256, dtype=np.int64)
         for start in range(0, len(images), 4096):
-            rows = counts_here[start : start + 4096]
+            rows = counted[start : start + 4096]
             counts += np.bincount(images[start : start + 4096, ..., channel][rows].ravel(), minlength=256)
         average = float(counts @ values / counts.sum())
         spread = float(np.sqrt(counts @ (values - average) ** 2 / counts.sum()))

@@ -64,7 +64,7 @@ def make_loader(config: TrainConfig, samples: Samples, task: Task) -> Loader:
         samples.train,
         task.labels,
         (samples.val, task.val_labels),
-        batch_size=min(config.batch_size, len(samples.train)),
+        batch_size=task.batch_size,
         augmentation=augmentation,
         cutmix=CutMix(config.cutmix) if config.cutmix else None,
         seed=config.seed,
