@@ -13,7 +13,7 @@ from vista.analysis.runs import Against, Run, read_run
 from vista.training import run_folder
 from vista.training.config import INCIDENTAL
 from vista.training.record import VAL_GIVEN
-from vista.training.run_folder import find_runs
+from vista.training.run_folder import files_named, find_runs
 
 SEEDS = ("seed", "noise_seed", "split_seed")
 OWN_FILES = (run_folder.CONFIG, recorder.DESCRIPTION)  # by which a folder is a run itself
@@ -55,7 +55,7 @@ def read_runs(paths: Sequence[str | Path]) -> list[Run]:
 def _places(path: Path) -> list[Path]:
     if path.is_file() or not path.exists() or any((path / name).is_file() for name in OWN_FILES):
         return [path]
-    below = {run.path for run in find_runs(path)} | {file.parent for file in path.rglob(recorder.DESCRIPTION)}
+    below = {run.path for run in find_runs(path)} | {file.parent for file in files_named(recorder.DESCRIPTION, path)}
     if not below:
         raise FileNotFoundError(f"{path} is no run: it has no {run_folder.CONFIG}, and there is no run below it")
     return sorted(below)

@@ -85,7 +85,7 @@ class Replaced:
 
 
 def _old_runs(job: Job) -> list[RunFolder]:
-    configs = (job.out / run_folder.CONFIG, *(job.out / run_folder.EARLIER).rglob(run_folder.CONFIG))
+    configs = (job.out / run_folder.CONFIG, *run_folder.files_named(run_folder.CONFIG, job.out / run_folder.EARLIER))
     folders = [config.parent for config in configs if config.exists()]
     outermost = [folder for folder in folders if not any(other in folder.parents for other in folders)]
     return [RunFolder(folder) for folder in outermost]

@@ -12,7 +12,7 @@ from vista.analysis.runs import Run
 from vista.report.page import write_page
 from vista.training import run_folder
 from vista.training.record import EPOCHS
-from vista.training.run_folder import find_runs
+from vista.training.run_folder import files_named, find_runs
 
 State = dict[Path, list[tuple[int, int]]]
 
@@ -53,7 +53,7 @@ def watch(
 
 
 def _has_run(place: Path) -> bool:
-    return place.is_file() or bool(find_runs(place)) or any(place.rglob(recorder.DESCRIPTION))
+    return place.is_file() or bool(find_runs(place)) or bool(files_named(recorder.DESCRIPTION, place))
 
 
 def _read_while_written(paths: Sequence[str | Path], wait: Callable[[], None]) -> list[Run]:

@@ -7,7 +7,7 @@ import math
 import os
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -110,8 +110,15 @@ class RunFolder:
         return (self.path / METRICS).exists()
 
     def size(self) -> int:
-        """Bytes on disk."""
-        return sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file())
+        """Bytes on disk, without those of other runs that lie in the folder."""
+        others = {str(run.path) for run in find_runs(self.path)} - {str(self.path)}
+        total = 0
+        for place, folders, files in os.walk(self.path):
+            folders[:] = [name for name in folders if os.path.join(place, name) not in others]
+            for name in files:
+                with suppress(FileNotFoundError):  # a checkpoint may give way to the next one meanwhile
+                    total += os.stat(os.path.join(place, name)).st_size
+        return total
 
     def delete(self) -> None:
         shutil.rmtree(self.path)
@@ -207,5 +214,10 @@ def _tensors(path: Path) -> dict[str, Tensor]:
 
 def find_runs(root: str | Path) -> list[RunFolder]:
     """Every run below a folder, runs that others needed first left out."""
-    configs = sorted(Path(root).rglob(CONFIG))
-    return [RunFolder(c.parent) for c in configs if EARLIER not in c.parent.relative_to(root).parts]
+    folders = [config.parent for config in files_named(CONFIG, root)]
+    return [RunFolder(folder) for folder in folders if EARLIER not in folder.relative_to(root).parts]
+
+
+def files_named(name: str, root: str | Path) -> list[Path]:
+    """Every file of that name below a folder; folders that another process removes meanwhile are passed over."""
+    return sorted(Path(place) / name for place, _, files in os.walk(root) if name in files)

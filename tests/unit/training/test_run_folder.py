@@ -7,7 +7,7 @@ import os
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import pytest
@@ -119,6 +119,41 @@ def test_runs_are_found_without_those_that_others_needed(tmp_path: Path) -> None
     assert [run.path.relative_to(tmp_path).as_posix() for run in find_runs(tmp_path)] == ["a", "b/c"]
     find_runs(tmp_path)[0].delete()
     assert [run.path.name for run in find_runs(tmp_path)] == ["c"]
+
+
+def test_a_run_is_as_large_as_what_is_its_own(tmp_path: Path) -> None:
+    contents = {"run": "{}", "run/earlier/teacher": "{   }", "run/more/another": "{" + 100 * " " + "}"}
+    for place, content in contents.items():
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / run_folder.CONFIG).write_text(content)
+    assert [run.size() for run in find_runs(tmp_path)] == [2 + 5, 102]
+
+
+def test_checkpoints_that_go_while_runs_are_listed_are_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "checkpoints" / "old").mkdir(parents=True)
+    for file in (run_folder.CONFIG, "checkpoints/old/part", "checkpoints/model"):
+        (tmp_path / file).write_text("{}")
+    scan, look = os.scandir, os.stat
+
+    def scan_late(path: str | int) -> os._ScandirIterator[str]:
+        if str(path).endswith("old"):
+            monkeypatch.undo()
+            shutil.rmtree(path)
+        return scan(path)
+
+    def look_late(path: str | int, **how: Any) -> os.stat_result:
+        if str(path).endswith("model"):
+            os.unlink(path)
+        return look(path, **how)
+
+    monkeypatch.setattr(os, "scandir", scan_late)
+    assert [run.path for run in find_runs(tmp_path)] == [tmp_path]
+    monkeypatch.setattr(os, "stat", look_late)
+    assert RunFolder(tmp_path).size() == len("{}")
+    monkeypatch.undo()
+    assert not list((tmp_path / "checkpoints").iterdir())
 
 
 def test_a_lock_leaves_what_was_there_and_takes_what_it_made(tmp_path: Path) -> None:
