@@ -20,8 +20,9 @@ HEAD = """# Results
 Written by `vista reproduce --table` from the records in `results/runs/`; our reading of it is
 [docs/reproduction.md](docs/reproduction.md). *Best* is the epoch with the highest accuracy on the given validation
 labels (the first on ties), *last* the last epoch; the test set chooses nothing. `n` is the number of seeds, ± the
-standard error over them; a gain is one over plain training. The paper's number is compared with *best*: a difference
-is called one only where it exceeds two standard errors of both together, which one seed alone cannot show.
+standard error over them. A gain is one over plain training with the same labels, split and initial weights, seed by
+seed: its mean over the seeds that both have, ± the standard error of that. The paper's number is compared with *best*:
+a difference is called one only where it exceeds two standard errors of both together, which one seed alone cannot show.
 """
 
 
@@ -45,9 +46,16 @@ class Measured:
 
 def measured(records: list[LedgerRecord], measure: str, which: str) -> Measured | None:
     """Mean and standard error of a measure over the seeds of one cell."""
-    if not records:
+    return _over_seeds(list(_by_seed(records, measure, which).values()))
+
+
+def _by_seed(records: list[LedgerRecord], measure: str, which: str) -> dict[int, float]:
+    return {record.config.seed: grid.MEASURES[measure][1](record.metrics, which) for record in records}
+
+
+def _over_seeds(values: list[float]) -> Measured | None:
+    if not values:
         return None
-    values = [grid.MEASURES[measure][1](record.metrics, which) for record in records]
     error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
     return Measured(statistics.fmean(values), error, len(values))
 
@@ -97,7 +105,7 @@ def _row(cell: Cell, table: Study, by_cell: dict[str, list[LedgerRecord]]) -> st
     if best is None or last is None:
         return None
     is_gain = cell.note == "gain"
-    gain, gain_at_last = (_gain(cell, table, by_cell, ours, which) for ours, which in ((best, "best"), (last, "last")))
+    gain, gain_at_last = (_gain(cell, table, by_cell, records, which) for which in ("best", "last"))
     paper_gain = cell.paper if is_gain else _paper_gain(cell, table)
     paper = None if is_gain else cell.paper
     compared = (gain, paper_gain) if is_gain else (best, paper)
@@ -118,13 +126,14 @@ def _row(cell: Cell, table: Study, by_cell: dict[str, list[LedgerRecord]]) -> st
 
 
 def _gain(
-    cell: Cell, table: Study, by_cell: dict[str, list[LedgerRecord]], ours: Measured, which: str
+    cell: Cell, table: Study, by_cell: dict[str, list[LedgerRecord]], records: list[LedgerRecord], which: str
 ) -> Measured | None:
-    """Over what plain training came to in the same setting, at the same epoch."""
+    """Over what plain training came to in the same setting, at the same epoch, seed by seed."""
     if cell.method == table.baseline or cell.measure == "anchors":
         return None
-    plain = measured(by_cell.get(_unmixed(cell, table.baseline), []), cell.measure, which)
-    return None if plain is None else _difference(ours, plain)
+    plain = _by_seed(by_cell.get(_unmixed(cell, table.baseline), []), cell.measure, which)
+    ours = _by_seed(records, cell.measure, which)
+    return _over_seeds([value - plain[seed] for seed, value in ours.items() if seed in plain])
 
 
 def _paper_gain(cell: Cell, table: Study) -> Paper | None:
@@ -152,10 +161,6 @@ def _unmixed(cell: Cell, method: str) -> str:
     """The run of a method in a cell's setting, without CutMix: a gain is one over plain training on plain pictures."""
     changes = {key: value for key, value in cell.changes.items() if key != "cutmix"}
     return cell_of(protocol.configuration(method, changes, 0))
-
-
-def _difference(one: Measured, other: Measured) -> Measured:
-    return Measured(one.mean - other.mean, _together(one.error, other.error), min(one.n, other.n))
 
 
 def _together(one: float | None, other: float | None) -> float | None:
