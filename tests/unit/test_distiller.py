@@ -329,6 +329,9 @@ def test_a_missing_label_that_was_never_seen_counts_as_uniform() -> None:
     with pytest.warns(UserWarning, match="7 of 8"):
         vista.end_epoch(right(0))
     torch.testing.assert_close(vista.teacher()[1:], torch.full((N - 1, K), 1 / K))
+    train(vista, drawn(N, 1))
+    vista.end_epoch(right(1))  # one sample each: both states weigh the same
+    torch.testing.assert_close(vista.teacher()[1:], (1 / K + stored(drawn(N, 1))[1:]) / 2, rtol=1e-3, atol=1e-4)
 
 
 # ---------------------------------------------------------------- the ablations, by hand
