@@ -1,8 +1,8 @@
-"""What every method reaches on the digits, in its card.
+"""What every method reaches on the digits and on CIFAR-100, in its card.
 
 vista compare --data digits --noise symmetric:0.4 --methods all --json > all.json
 python benchmarks/method_cards.py --take all.json     # makes results/digits_methods.json of it
-python benchmarks/method_cards.py                     # writes the record's rows into docs/methods/*.md
+python benchmarks/method_cards.py                     # writes its rows and the ledger's into docs/methods/*.md
 """
 
 from __future__ import annotations
@@ -10,12 +10,17 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import statistics
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from vista.methods import available
+from vista.reproduce import ledger, names, page, protocol, study
+from vista.reproduce.grid import Cell
+from vista.reproduce.ledger import LedgerRecord, cell_of
+from vista.reproduce.table1 import SETTINGS
 from vista.training.environment import environment
 
 ROOT = Path(__file__).parents[1]
@@ -23,7 +28,10 @@ RECORD = ROOT / "results" / "digits_methods.json"
 CARDS = ROOT / "docs" / "methods"
 HEADING = "## What we measured"
 KEPT = ("method", "seeds", "best", "last", "deviation_gap", "anchors_max", "seconds")
-OURS = re.compile(r"On the digits, .*?\n\n(?:\|[^\n]*\n)+\n*", re.DOTALL)
+NOTHING_YET = "No run of this method on CIFAR-100 is in the ledger yet.\n"
+OURS = re.compile(
+    rf"{re.escape(NOTHING_YET)}\n*|(?:On the digits|On CIFAR-100), [^|]*?\n\n(?:\|[^\n]*\n)+\n*", re.DOTALL
+)
 
 
 def take(printed: Path) -> None:
@@ -41,23 +49,64 @@ def take(printed: Path) -> None:
     RECORD.write_text(json.dumps({**record, "rows": [*rows, *new.values()]}, indent=1, sort_keys=True) + "\n")
 
 
-def with_digits(card: str, method: str, record: dict[str, Any]) -> str:
+def with_measured(card: str, method: str, digits: dict[str, Any], records: list[LedgerRecord]) -> str:
     """The card of a method with its rows, those of its variants, and cross-entropy's to compare with."""
-    names = [name for name, kind in available().items() if kind.name == method]
-    shown = [row for row in record["rows"] if row["method"] in {*names, "ce"}]
+    variants = [name for name, kind in available().items() if kind.name == method]
+    before, rest = card.split(f"{HEADING}\n\n", 1)
+    own_words = OURS.sub("", rest).strip("\n")
+    parts = (on_digits(variants, digits), on_cifar(variants, records), f"{own_words}\n" if own_words else "")
+    return f"{before}{HEADING}\n\n" + "\n".join(part for part in parts if part)
+
+
+def on_digits(variants: list[str], record: dict[str, Any]) -> str:
+    shown = [row for row in record["rows"] if row["method"] in {*variants, "ce"}]
     table = "\n".join(
         f"| `{row['method']}` | {accuracy(row['best'])} | {accuracy(row['last'])} |"
         for row in sorted(shown, key=lambda row: row["method"] == "ce")
     )
     seeds = shown[0]["seeds"]
-    text = (
+    return (
         f"On the digits, 40 % symmetric noise, small CNN, {record['config']['epochs']} epochs, "
         f"{seeds} seed{'s' if seeds > 1 else ''} (`results/{RECORD.name}`), test accuracy in %:\n\n"
         f"| method | best validation epoch | last epoch |\n|---|---|---|\n{table}\n"
     )
-    before, rest = card.split(f"{HEADING}\n\n", 1)
-    rest = OURS.sub("", rest).lstrip("\n")
-    return f"{before}{HEADING}\n\n{text}" + (f"\n{rest}" if rest else "")
+
+
+def on_cifar(variants: list[str], records: list[LedgerRecord]) -> str:
+    """What the ledger has of a method under the frozen protocol; tables with other networks and CutMix are left out."""
+    by_cell: dict[str, list[LedgerRecord]] = {}
+    for record in records:
+        by_cell.setdefault(record.cell, []).append(record)
+    cells = {(cell.setting, cell.method): cell for name in names() for cell in study(name).cells if is_plain(cell)}
+    rows: list[str] = []
+    for setting in SETTINGS:
+        there = {method: cell for (where, method), cell in cells.items() if where == setting}
+        own = [method for method in there if method.partition(":")[0] in variants and method != "ce"]
+        found = {method: runs for method in [*own, "ce"] if (runs := by_cell.get(run_of(there[method])))}
+        if found.keys() != {"ce"} or "ce" in variants:
+            rows += [row(setting, method, runs) for method, runs in found.items()]
+    if not rows:
+        return NOTHING_YET
+    return (
+        "On CIFAR-100, ResNet-18, under the protocol of [all tables](../../RESULTS.md), test accuracy in %:\n\n"
+        "| labels | method | seeds | best validation epoch | last epoch | most anchors |\n|---|---|---|---|---|---|\n"
+        + "".join(rows)
+    )
+
+
+def is_plain(cell: Cell) -> bool:
+    return cell.changes.keys() <= {"noise"} and cell.setting in SETTINGS
+
+
+def run_of(cell: Cell) -> str:
+    return cell_of(protocol.configuration(cell.method, cell.changes, 0))
+
+
+def row(setting: str, method: str, runs: list[LedgerRecord]) -> str:
+    best, last = page.measured(runs, "accuracy", "best"), page.measured(runs, "accuracy", "last")
+    most = [run.metrics["anchors_max"] for run in runs if run.metrics["anchors_max"] is not None]
+    anchors = f"{statistics.fmean(most):.0f}" if most else ""
+    return f"| {setting} | `{method}` | {len(runs)} | {best} | {last} | {anchors} |\n"
 
 
 def accuracy(cell: dict[str, float | None]) -> str:
@@ -71,10 +120,10 @@ def main() -> None:
     if options.take:
         take(options.take)
         return
-    record = json.loads(RECORD.read_text())
+    digits, records = json.loads(RECORD.read_text()), ledger.read(ROOT / "results")
     for path in sorted(CARDS.glob("*.md")):
         if path.stem != "README":
-            path.write_text(with_digits(path.read_text(), path.stem, record))
+            path.write_text(with_measured(path.read_text(), path.stem, digits, records))
 
 
 if __name__ == "__main__":
