@@ -123,7 +123,7 @@ def _rounded_up(value: float) -> float:
 def readable(size: float) -> str:
     """A number of bytes as people write it."""
     for unit in ("B", "KB", "MB", "GB"):
-        if size < 1000:
+        if size < 999.5:  # from there on three digits would be 1e+03
             return f"{size:.3g} {unit}"
         size /= 1000
-    return f"{size:.3g} TB"
+    return f"{float(f'{size:.3g}'):,g} TB"

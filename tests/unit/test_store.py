@@ -121,7 +121,17 @@ def test_this_machine_says_how_much_is_free() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1 KB"), (1_584_000_000, "1.58 GB"), (5e15, "5e+03 TB")]
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1 KB"),
+        (999_499_999, "999 MB"),
+        (999_600_000, "1 GB"),
+        (1_584_000_000, "1.58 GB"),
+        (5e12, "5 TB"),
+        (5e15, "5,000 TB"),
+    ],
 )
 def test_sizes_as_people_write_them(size: float, text: str) -> None:
     assert readable(size) == text

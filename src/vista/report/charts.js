@@ -49,7 +49,7 @@ const lower = (band) => band.mean.map((v, i) => v - (band.se ? band.se[i] : 0));
 function readable(bytes) {
   const units = ["B", "KB", "MB", "GB", "TB"];
   let place = 0;
-  while (bytes >= 1000 && place < units.length - 1) { bytes /= 1000; place += 1; }
+  while (bytes >= 999.5 && place < units.length - 1) { bytes /= 1000; place += 1; }
   return `${Number(bytes.toPrecision(3))} ${units[place]}`;
 }
 

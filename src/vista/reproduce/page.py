@@ -22,7 +22,8 @@ Written by `vista reproduce --table` from the records in `results/runs/`; our re
 labels (the first on ties), *last* the last epoch; the test set chooses nothing. `n` is the number of seeds, ± the
 standard error over them. A gain is one over plain training with the same labels, split and initial weights, seed by
 seed: its mean over the seeds that both have, ± the standard error of that. The paper's number is compared with *best*:
-a difference is called one only where it exceeds two standard errors of both together, which one seed alone cannot show.
+a difference is called one only where it exceeds two standard errors of both together, which one seed alone cannot show
+and of which two seeds give a rough idea.
 """
 
 

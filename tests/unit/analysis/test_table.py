@@ -32,6 +32,9 @@ def test_the_best_of_each_column_is_marked_and_ties_are_shared() -> None:
     rows = comparison(groups)
     assert [row.cells["gap"].mean for row in rows] == pytest.approx([100 / 12, 0, 0])
     assert [row.cells["gap"].best for row in rows] == [False, True, True]
+    accuracies = 100 * HAND.mean(axis=1), 100 * better.mean(axis=1)
+    assert rows[0].cells["val_best"].mean == pytest.approx(accuracies[0].max())
+    assert rows[1].cells["val_best"].mean == pytest.approx(accuracies[1].max())
     assert all(row.cells["best"] is None for row in rows)  # no test samples were recorded
 
 

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+import statistics
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from doc_pages import DOCS, ROOT
+from numpy.typing import NDArray
 
 from vista import functional
+from vista.reproduce import protocol
 from vista.reproduce.protocol import VALIDATION
 from vista.reproduce.table1 import PAPER as TABLE1
 from vista.reproduce.table1 import SETTINGS, papers
 from vista.training import record
+from vista.training.config import INCIDENTAL
 
 PLAIN_IN_THE_PAPER = {percent: papers("ce", f"symmetric {percent} %") for percent in (20, 40, 60)}
 AT_40 = list(SETTINGS).index("symmetric 40 %")
@@ -25,11 +31,25 @@ TWO_PERCENT = {"validation": 0.02}
 LIGHT, LIGHTER = {"record": "train", "tau": 0.002}, {"record": "train", "tau": 0.01}
 EVAL = {"record": "eval"}
 Row = tuple[str, str, dict[str, Any], dict[str, Any]]  # name, method, options, settings
+FROZEN = {  # at 40 % symmetric noise, under the frozen protocol
+    "ce": "`ce`",
+    "sat": "`sat`",
+    "kf": "`kf`",
+    "vista": "`vista` (Basic)",
+    "vista-light": "`vista-light` (τ = 0.01)",
+    "vista-uniform": "`vista-uniform`",
+    "ps-kd-beta": "`ps-kd-beta`",
+}
+HEADLINE = {
+    "ce": "cross-entropy",
+    "sat": "SAT",
+    "kf": "KF, several networks at once",
+    "vista": "VISTA",
+    "vista-light": "VISTA Light (τ = 0.01)",
+    "ps-kd-beta": "only the last state teaches",
+}
+WHICH = ("best", "last")
 FORGETTING: list[Row] = [
-    ("`ce`", "ce", {}, TWO_PERCENT),
-    ("`vista` (Basic)", "vista", {"record": "train"}, TWO_PERCENT),
-    ("`vista-uniform`", "vista-uniform", {}, TWO_PERCENT),
-    ("`ps-kd-beta`", "ps-kd-beta", {}, TWO_PERCENT),
     ("`ce`", "ce", {}, {}),
     ("`vista` (Basic)", "vista", {"record": "train", "tau": 0.0}, {}),
     ("`vista-light` (τ = 0.01)", "vista-light", LIGHTER, {}),
@@ -70,6 +90,39 @@ def found(
     return run
 
 
+def of_seeds(ledger: list[dict[str, Any]], method: str) -> dict[int, dict[str, Any]]:
+    """The runs of a method in the frozen protocol's table, by seed."""
+    wanted = protocol.configuration(method, protocol.symmetric(40), 0).to_json()
+    left_out = ("seed", *INCIDENTAL)
+    same = [run for run in ledger if all(run["config"][key] == wanted[key] for key in wanted if key not in left_out)]
+    return {run["config"]["seed"]: run for run in same}
+
+
+def over_seeds(values: list[float]) -> tuple[float, ...]:
+    """The mean and, of several, its standard error."""
+    error = [statistics.stdev(values) / math.sqrt(len(values))] if len(values) > 1 else []
+    return (statistics.fmean(values), *error)
+
+
+def in_words(values: list[float], sign: str = "") -> str:
+    mean, *error = over_seeds(values)
+    return f"{mean:{sign}.2f}" + "".join(f" ± {each:.2f}" for each in error)
+
+
+def gains(ours: dict[int, dict[str, Any]], over: dict[int, dict[str, Any]], which: str) -> list[float]:
+    return [result(run, which) - result(over[seed], which) for seed, run in ours.items() if seed in over]
+
+
+def headline(name: str, runs: dict[int, dict[str, Any]]) -> str:
+    accuracies = [in_words([result(run, which) for run in runs.values()]) for which in WHICH]
+    gap = in_words([100 * run["metrics"]["deviation_gap"]["val_true"] for run in runs.values()])
+    return line(name, str(len(runs)), *accuracies, anchors(runs), f"{gap} %")
+
+
+def anchors(runs: dict[int, dict[str, Any]]) -> str:
+    return ", ".join(str(run["metrics"]["anchors_max"]) for run in runs.values() if run["metrics"]["anchors_max"])
+
+
 def line(*cells: str) -> str:
     return re.sub(r" +", " ", f"| {' | '.join(cells)} |")
 
@@ -85,6 +138,21 @@ def test_a_row_is_that_of_its_run(row: Row, ledger: list[dict[str, Any]]) -> Non
     assert line(*cells) in PAGE
 
 
+@pytest.mark.parametrize("method", FROZEN)
+def test_a_row_of_the_frozen_protocol_is_that_of_its_seeds(method: str, ledger: list[dict[str, Any]]) -> None:
+    runs, plain = of_seeds(ledger, method), of_seeds(ledger, "ce")
+    accuracies = [in_words([result(run, which) for run in runs.values()]) for which in WHICH]
+    gain = ["" if method == "ce" else in_words(gains(runs, plain, which), "+") for which in WHICH]
+    assert line(FROZEN[method], str(len(runs)), *accuracies, *gain, anchors(runs)) in PAGE
+
+
+@pytest.mark.parametrize("method", FROZEN)
+def test_what_was_forgotten_is_what_the_runs_forgot(method: str, ledger: list[dict[str, Any]]) -> None:
+    gaps = [run["metrics"]["deviation_gap"] for run in of_seeds(ledger, method).values()]
+    shown = [in_words([100 * gap[part] for gap in gaps]) for part in ("val_given", "val_true", "test")]
+    assert line(FROZEN[method], *shown) in PAGE
+
+
 @pytest.mark.parametrize("percent", PLAIN_IN_THE_PAPER)
 def test_the_protocol_is_the_one_of_two_that_is_nearer_to_the_paper(percent: int, ledger: list[dict[str, Any]]) -> None:
     paper = PLAIN_IN_THE_PAPER[percent]
@@ -94,21 +162,57 @@ def test_the_protocol_is_the_one_of_two_that_is_nearer_to_the_paper(percent: int
     assert abs(frozen - paper.value) < abs(usual - paper.value)
 
 
+def right(identity: str) -> NDArray[np.bool_]:
+    """Which given validation labels each epoch of a run had right, ``[E, m]``."""
+    (bits,) = (ROOT / "results" / "runs").glob(f"*-{identity}.safetensors")
+    rows, about = record.artefact.read(bits, record.FORMAT, record.VERSION)
+    return np.unpackbits(rows["val_given"], axis=1)[:, : about["sizes"]["val_given"]].astype(bool)
+
+
 @pytest.mark.parametrize("tau", [0, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02])
 def test_what_a_tolerance_would_keep_is_computed_from_the_basic_runs_bits(tau: float) -> None:
-    (bits,) = (ROOT / "results" / "runs").glob("*-vista-seed0-9399fa7bcb7df4c8.safetensors")
-    rows, about = record.artefact.read(bits, record.FORMAT, record.VERSION)
-    correct = np.unpackbits(rows["val_given"], axis=1)[:, : about["sizes"]["val_given"]].astype(bool)
-    history = functional.light_coverage(correct, tau)
-    kept = sum(history[-1].values()) / int(correct.any(axis=0).sum())
-    assert line(f"{tau:g}", str(max(map(len, history))), f"{100 * kept:.1f} %") in PAGE
+    cells = [f"{tau:g}"]
+    for correct in map(right, ("9399fa7bcb7df4c8", "7fa0468258edcbaa")):
+        history = functional.light_coverage(correct, tau)
+        kept = sum(history[-1].values()) / int(correct.any(axis=0).sum())
+        cells += [str(max(map(len, history))), f"{100 * kept:.1f} %"]
+    assert line(*cells) in PAGE
 
 
-def test_the_readme_says_of_the_control_what_the_ledger_says(ledger: list[dict[str, Any]]) -> None:
-    control, ours = (found(ledger, method, {}, TWO_PERCENT) for method in ("ps-kd-beta", "vista"))
+def test_lifespans_and_the_first_rank_are_those_of_the_bits() -> None:
+    said = " ".join(PAGE.split())
+    plain, basic, light = map(right, ("ecd15291fc0ccb11", "7fa0468258edcbaa", "739bce09d6b23ac6"))
+    spans = [functional.lifespans(correct).mean() for correct in (plain, basic, light)]
+    assert f"{spans[0]:.1f} epochs for plain training, {spans[1]:.1f} for VISTA and {spans[2]:.1f} for Light" in said
+    earlier = [functional.lifespans(right(identity)).mean() for identity in ("7826d91830e99b52", "9399fa7bcb7df4c8")]
+    assert f"with 10 % for validation {earlier[0]:.1f} and {earlier[1]:.1f}" in said
+    count, credit = basic.sum(axis=1), functional.marginal_coverage(basic)
+    first = int(np.argmax(credit))
+    assert 0.6 < credit[first] / credit.sum() < 0.7
+    assert f"that is epoch {first + 1} to the end" in said
+    assert f"{count[first]} of 1,000 given validation labels right" in said
+    assert f"where the best of the last cycle has {count[160:].max()}" in said
+    assert all(
+        np.argmax(functional.marginal_coverage(right(run))) >= 160 for run in ("739bce09d6b23ac6", "d61ba0a65d36d1c8")
+    )
+
+
+def test_the_number_of_runs_is_that_of_the_ledger(ledger: list[dict[str, Any]]) -> None:
+    assert f"the ledger holds {len(ledger)} runs" in " ".join(PAGE.split())
+    assert sorted({len(of_seeds(ledger, method)) for method in FROZEN}) == [1, 2]
+    assert sum(len(of_seeds(ledger, method)) == 2 for method in FROZEN) == 5, "the page says five have two seeds"
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "index.md"], ids=lambda path: path.name)
+def test_the_headline_is_that_of_the_ledger(page: Path, ledger: list[dict[str, Any]]) -> None:
+    for method, name in HEADLINE.items():
+        assert headline(name, of_seeds(ledger, method)) in page.read_text()
+
+
+def test_the_readme_has_the_papers_numbers_in_the_order_of_its_rows() -> None:
+    papers = [f"{TABLE1[method][AT_40][0]:.2f}" for method in HEADLINE if method in TABLE1]  # type: ignore[index]
     said = " ".join((ROOT / "README.md").read_text().split())
-    assert f"({result(control, 'best'):.2f} beside VISTA's {result(ours, 'best'):.2f}, both with" in said
-    assert f"({result(control, 'last'):.2f} beside {result(ours, 'last'):.2f} at the last)" in said
+    assert f"the paper has {', '.join(papers[:-1])} and {papers[-1]} in the order of these rows" in said
 
 
 def test_every_figure_is_measured_or_the_papers_or_a_difference_of_two(ledger: list[dict[str, Any]]) -> None:
@@ -131,6 +235,19 @@ def test_every_figure_is_measured_or_the_papers_or_a_difference_of_two(ledger: l
         figures |= {100 * epoch["test_accuracy"] for epoch in run["epochs"]}
     for theirs in paper.values():
         figures |= {theirs[0] - paper["ce"][0]} if theirs and paper["ce"] else set()
+    cells = [of_seeds(ledger, method) for method in FROZEN]
+    for runs, which in product(cells, WHICH):
+        figures |= {*over_seeds([result(run, which) for run in runs.values()])}
+        figures |= {
+            abs(mean - theirs[0])
+            for mean in over_seeds([result(run, which) for run in runs.values()])[:1]
+            for theirs in paper.values()
+            if theirs
+        }
+        for part in ("val_given", "val_true", "test"):
+            figures |= {*over_seeds([100 * run["metrics"]["deviation_gap"][part] for run in runs.values()])}
+        for other in cells:
+            figures |= {*over_seeds(gains(runs, other, which))} if runs.keys() & other.keys() else set()
     written = re.findall(r"(?<![\d.])\d+\.\d\d(?!\d)", re.sub(r"τ = 0\.01|\| 0\.0\d \|", "", PAGE))
     assert written
     assert [number for number in written if number not in {f"{figure:.2f}" for figure in figures}] == []
