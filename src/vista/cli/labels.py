@@ -91,9 +91,16 @@ def _count(flags: Labels, found: Suspects) -> int:
     return found.estimated
 
 
+def _title(found: Suspects, count: int) -> str:
+    all_of_them, wrong = f"{len(found):,} training labels", f"{found.estimated:,}"
+    if count == found.estimated:
+        return f"{wrong} of {all_of_them} look wrong"
+    return f"the {count:,} most suspect of {all_of_them}, of which about {wrong} look wrong"
+
+
 def _print(found: Suspects, count: int, written: list[Path]) -> None:
     out = terminal.console()
-    table = Table(title=f"{count} of {len(found)} training labels look wrong", title_justify="left")
+    table = Table(title=_title(found, count), title_justify="left")
     for name in ("id", "given", "suggested", "score", *(["true"] if found.true is not None else [])):
         table.add_column(name, justify="right" if name in ("id", "score") else "left", overflow="fold")
     for row in suspect_files.rows(found, min(count, SHOWN)):
@@ -104,14 +111,14 @@ def _print(found: Suspects, count: int, written: list[Path]) -> None:
     if count:
         out.print(table)
     else:
-        out.print("no label looks wrong")
+        out.print("no label is as suspect as that" if found.estimated else "no label looks wrong")
     if count > SHOWN:
-        out.print(f"... and {count - SHOWN} more, in the files")
+        out.print(f"... and {count - SHOWN:,} more, in the files")
     quality = found.quality()
     if quality is not None and quality["auroc"] is not None:
         precision = ", ".join(f"{share:.3f} at {k}" for k, share in quality["precision_at"].items())
         out.print(
-            f"{quality['wrong']} labels are truly wrong: AUROC {quality['auroc']:.4f}, "
+            f"{quality['wrong']:,} labels are truly wrong: AUROC {quality['auroc']:.4f}, "
             f"average precision {quality['average_precision']:.4f}, precision {precision}"
         )
     for path in written:

@@ -114,13 +114,13 @@ def _suspects(groups: Sequence[Group]) -> dict[str, Any] | None:
     rows: list[dict[str, Any]] = [
         {key: value for key, value in row.items() if not key.endswith("_name")} for row in found["suspects"]
     ]
-    about = f"about {found['estimated']} of {found['samples']} training labels look wrong"
-    none = f"none of {found['samples']} training labels looks wrong"
+    about = f"about {found['estimated']:,} of {found['samples']:,} training labels look wrong"
+    none = f"none of {found['samples']:,} training labels looks wrong"
     note = f"By {_isolated(str(run.path))}: {about if found['estimated'] else none}"
     quality = found["quality"]
     if quality is not None and quality["auroc"] is not None:
         note += (
-            f"; {quality['wrong']} truly are. AUROC {quality['auroc']:.4f}, average precision "
+            f"; {quality['wrong']:,} truly are. AUROC {quality['auroc']:.4f}, average precision "
             f"{quality['average_precision']:.4f}"
         )
     if found["estimated"] > len(rows):

@@ -82,11 +82,21 @@ def test_bad_input_is_a_sentence(words: list[str], message: str, run: Path, caps
 
 def test_labels_prints_a_table_and_writes_both_lists(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["labels", str(run), "--top", "3"]) == 0
-    out = capsys.readouterr().out
-    assert "3 of 45 training labels look wrong" in out
+    out = " ".join(capsys.readouterr().out.split())
+    estimated = json.loads((run / "suspected_labels.json").read_text())["estimated"]
+    assert f"the 3 most suspect of 45 training labels, of which about {estimated} look wrong" in out
     assert "AUROC 1.0000" in out
     assert len((run / "suspected_labels.csv").read_text().splitlines()) == 4
     assert len(json.loads((run / "suspected_labels.json").read_text())["suspects"]) == 3
+
+
+def test_labels_without_a_wish_are_those_that_look_wrong(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["labels", str(run)]) == 0
+    listed = json.loads((run / "suspected_labels.json").read_text())
+    assert len(listed["suspects"]) == listed["estimated"] > 0
+    assert f"{listed['estimated']} of 45 training labels look wrong" in " ".join(capsys.readouterr().out.split())
+    assert main(["labels", str(run), "--min-score", "1"]) == 0
+    assert "no label is as suspect as that" in capsys.readouterr().out
 
 
 def test_labels_as_json_are_one_object(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
