@@ -84,7 +84,7 @@ def train_config(flags: TrainingFlags, **changes: Any) -> TrainConfig:
 
 
 def method_flags(chosen: Chosen) -> Any:
-    """The method's options as a dataclass of flags that holds its defaults."""
+    """The method's options as a dataclass of flags; a default that depends on another option is left open."""
     config = chosen.method.Config
     hints = typing.get_type_hints(config, include_extras=True)
     renamed = [
@@ -94,7 +94,7 @@ def method_flags(chosen: Chosen) -> Any:
     ]
     unchecked = {"__post_init__": lambda self: None}  # the choice itself checks, with a message of our own
     kind = dataclasses.make_dataclass("MethodFlags", renamed, bases=(config,), frozen=True, namespace=unchecked)
-    return kind(**chosen.options)
+    return kind(**chosen.given)
 
 
 def method_flag(chosen: Chosen, option: str) -> str:

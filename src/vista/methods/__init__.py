@@ -26,6 +26,7 @@ class Chosen:
     name: str
     method: type[Method]
     config: Any
+    given: dict[str, Any]  # what name and options said; the rest of the config follows from it
 
     @property
     def options(self) -> dict[str, Any]:
@@ -88,7 +89,7 @@ def choose(spec: str, options: dict[str, Any] | None = None) -> Chosen:
         if hints[key] is bool and not isinstance(value, bool):
             raise ValueError(f"{name}:{key} is {value!r}, but it must be {_in_words(bool)}")
         values[key] = value
-    return Chosen(name, method, method.Config(**values))
+    return Chosen(name, method, method.Config(**values), values)
 
 
 def _read(text: str, hint: Any, name: str) -> Any:

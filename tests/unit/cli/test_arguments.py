@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import typing
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from vista.cli.arguments import method_name, place_name
 from vista.cli.train import read
-from vista.methods import choose
+from vista.methods import available, choose
 from vista.training.config import MAX_SEED, PRESETS
 
 from .conftest import Vista
@@ -57,6 +60,23 @@ def test_options_of_the_method_are_flags_or_part_of_its_name() -> None:
     assert (config.options["tau"], config.options["k"]) == (0.05, 3.0)
     _, config = read(["--method", "vista-light"])
     assert config.options["tau"] == 0.01
+
+
+def choices() -> Iterator[tuple[str, str, str]]:
+    """Every option of every method that is one of several words, with each of them that needs nothing beside it."""
+    for name, method in available().items():
+        for option, hint in typing.get_type_hints(method.Config).items():
+            for word in typing.get_args(hint):
+                if isinstance(word, str):
+                    with suppress(ValueError):
+                        choose(f"{name}:{option}={word}")
+                        yield name, option, word
+
+
+@pytest.mark.parametrize(("name", "option", "word"), list(choices()))
+def test_a_choice_means_the_same_as_a_flag_and_in_the_name(name: str, option: str, word: str) -> None:
+    """Defaults of other options may depend on it, as those of tf-kd on its mode."""
+    assert read(["--method", name, f"--{option}", word])[1].options == choose(f"{name}:{option}={word}").options
 
 
 def test_an_option_of_the_method_named_like_one_of_the_training_does_not_touch_it() -> None:
