@@ -74,6 +74,45 @@ def plain(num_classes: int, in_channels: int, image_size: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(pixels, 16), nn.Tanh(), nn.Linear(16, num_classes))
 
 
+def half_frozen(num_classes: int, in_channels: int, image_size: int) -> nn.Module:
+    network = plain(num_classes, in_channels, image_size)
+    network.get_submodule("1").requires_grad_(False)
+    return network
+
+
+def twice_the_same(num_classes: int, in_channels: int, image_size: int) -> nn.Module:
+    """One layer in two places: two names for its weights."""
+    pixels, middle = in_channels * image_size**2, nn.Linear(16, 16)
+    inner = (nn.Linear(pixels, 16), nn.Tanh(), middle, nn.Tanh(), middle, nn.Tanh())
+    return nn.Sequential(nn.Flatten(), *inner, nn.Linear(16, num_classes))
+
+
+def drops(num_classes: int, in_channels: int, image_size: int) -> nn.Module:
+    """Draws from torch's own generator."""
+    return nn.Sequential(nn.Flatten(), nn.Dropout(0.3), plain(num_classes, in_channels, image_size))
+
+
+class LooksUp(nn.Module):
+    """Takes its pixels in an order that it has in a buffer, and a mask of them."""
+
+    def __init__(self, network: nn.Module, pixels: int) -> None:
+        super().__init__()
+        self.network = network
+        self.register_buffer("order", torch.arange(pixels).flip(0))
+        self.register_buffer("mask", torch.arange(pixels) % 7 != 0)
+        self.register_buffer("seen", torch.full((), 3, dtype=torch.int32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.seen += 1
+        logits: Tensor = self.network(x.flatten(1)[:, self.order] * self.mask)
+        return logits
+
+
+def looks_up(num_classes: int, in_channels: int, image_size: int) -> nn.Module:
+    return LooksUp(plain(num_classes, in_channels, image_size), in_channels * image_size**2)
+
+
 class Breaks(nn.Module):
     """Gives NaN from a certain training batch on."""
 

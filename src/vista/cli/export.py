@@ -67,7 +67,9 @@ def description(folder: RunFolder, which: Which) -> dict[str, Any]:
 
 def as_safetensors(network: nn.Module, about: dict[str, Any]) -> bytes:
     """The weights to the last bit, under their names in the network."""
-    weights = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
+    # Each in memory of its own, as the format wants it: a network may use a weight in two places.
+    plain = torch.contiguous_format
+    weights = {name: tensor.clone(memory_format=plain) for name, tensor in network.state_dict().items()}
     return save(weights, metadata={name: _text(value) for name, value in about.items()})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,24 @@ def floating_state(network: nn.Module) -> Iterator[Tensor]:
     yield from (t for t in (*network.parameters(), *network.buffers()) if t.is_floating_point())
 
 
+def integral_state(network: nn.Module) -> Iterator[Tensor]:
+    """Counters, and what a network looks things up by: indices, masks."""
+    yield from (t for t in network.buffers() if not t.is_floating_point() and not t.is_complex())
+
+
+def flat(tensors: Iterable[Tensor]) -> Tensor:
+    parts = [tensor.detach().flatten() for tensor in tensors]
+    return torch.cat(parts) if parts else torch.zeros(0)
+
+
+def restore(tensors: Iterable[Tensor], values: Tensor) -> None:
+    """Write what :func:`flat` made of them back."""
+    start = 0
+    for tensor in tensors:
+        tensor.copy_(values[start : start + tensor.numel()].view(tensor.shape))
+        start += tensor.numel()
+
+
 class KnowledgeFusionDistilled(Method):
     """Weights, predictions of every epoch and the teacher are handed from the first part to the second in here.
 
@@ -56,6 +74,7 @@ class KnowledgeFusionDistilled(Method):
     fused: Tensor
     alpha_now: Tensor
     initial: Tensor
+    initial_integral: Tensor
 
     @dataclass(frozen=True)
     class Config:
@@ -87,7 +106,8 @@ class KnowledgeFusionDistilled(Method):
         self.register_buffer("seen", torch.zeros(task.num_samples, dtype=torch.uint8, device=device))
         self.register_buffer("fused", torch.zeros(task.num_samples, task.num_classes, device=device))
         self.register_buffer("alpha_now", torch.zeros(1, device=device))
-        self.register_buffer("initial", torch.cat([t.detach().flatten() for t in floating_state(network)]))
+        self.register_buffer("initial", flat(floating_state(network)))
+        self.register_buffer("initial_integral", flat(integral_state(network)).long())
         self._predictions: dict[int, dict[str, Tensor]] = {}  # of the first part, by epoch, on the host
 
     def begin_epoch(self, epoch: int) -> None:
@@ -125,12 +145,8 @@ class KnowledgeFusionDistilled(Method):
         )
         self.fused.copy_(teacher.teacher({s: self._predictions[s]["train"] for s in weights}, weights))
         self._predictions.clear()
-        start = 0
-        for tensor in floating_state(network):
-            tensor.copy_(self.initial[start : start + tensor.numel()].view(tensor.shape))
-            start += tensor.numel()
-        for counter in (b for b in network.buffers() if not b.is_floating_point()):
-            counter.zero_()
+        restore(floating_state(network), self.initial)
+        restore(integral_state(network), self.initial_integral)
         return {"fused": {str(s): weight for s, weight in weights.items()}}
 
     def final_teacher(self) -> Tensor:

@@ -51,10 +51,15 @@ def build(name: str, *, num_classes: int, in_channels: int = 3, image_size: int 
         if value < 1:
             raise ValueError(f"{argument} is {value}, but it must be at least 1")
     with seeded(seed):
-        network = _made_by(name, sizes) if ":" in name else _known(name)(**sizes)
+        network = _made_by(name, sizes) if is_from_outside(name) else _known(name)(**sizes)
     if not isinstance(network, nn.Module):
         raise ValueError(f"network {name!r} returned {type(network).__name__}, but an nn.Module is needed")
     return network.to(device="cpu", dtype=torch.float32)
+
+
+def is_from_outside(name: str) -> bool:
+    """Whether a function of somebody else's makes the network."""
+    return ":" in name
 
 
 def _known(name: str) -> Factory:

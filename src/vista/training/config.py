@@ -13,6 +13,7 @@ import typing
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from vista import noise
@@ -90,6 +91,8 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         for name, hint in typing.get_type_hints(TrainConfig).items():
+            if isinstance(getattr(self, name), np.generic):  # a seed out of np.arange: only plain numbers are written
+                object.__setattr__(self, name, getattr(self, name).item())
             _check_kind(name, getattr(self, name), hint)
         for name in ("seed", "noise_seed", "split_seed"):
             if not 0 <= (getattr(self, name) or 0) <= MAX_SEED:

@@ -52,6 +52,13 @@ def refuse_misfit(config: TrainConfig, samples: Samples, network: nn.Module) -> 
         )
 
 
+def refuse_frozen(config: TrainConfig, network: nn.Module) -> None:
+    if not any(weight.requires_grad for weight in network.parameters()):
+        raise ValueError(
+            f"network {config.network!r} has no weight that requires a gradient: there is nothing to train"
+        )
+
+
 def leaves_one_alone(samples: int, batch_size: int, processes: int) -> bool:
     """Whether a process ever trains on a batch of one sample: it takes every so-many-th of a full or short batch."""
     sizes = {min(batch_size, samples), samples % batch_size}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
@@ -62,4 +63,7 @@ def mean_deviation_gaps(record: Record) -> dict[str, float]:
 
 
 def _plain(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+    """On the CPU, each in memory of its own, as the format wants it: a network may use a weight in two places."""
+    return {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in weights.items()
+    }

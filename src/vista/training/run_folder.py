@@ -215,7 +215,12 @@ def _tensors(path: Path) -> dict[str, Tensor]:
 def find_runs(root: str | Path) -> list[RunFolder]:
     """Every run below a folder, runs that others needed first left out."""
     folders = [config.parent for config in files_named(CONFIG, root)]
-    return [RunFolder(folder) for folder in folders if EARLIER not in folder.relative_to(root).parts]
+    return [RunFolder(folder) for folder in folders if not _is_needed_by_another(folder, set(folders))]
+
+
+def _is_needed_by_another(folder: Path, runs: set[Path]) -> bool:
+    """Whether it lies in ``earlier/`` of a run, or in one that does; any other folder may have that name."""
+    return any(place.name == EARLIER and place.parent in runs for place in folder.parents)
 
 
 def files_named(name: str, root: str | Path) -> list[Path]:

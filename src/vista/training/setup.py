@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from vista import durable
+from vista import durable, models
 from vista.training import refusals, run_folder
 from vista.training.config import TrainConfig, existing_device
+from vista.training.draws import Draws
 from vista.training.engine import Engine, make_optimizer
 from vista.training.environment import environment
 from vista.training.parts import make_loader, make_network_and_method
@@ -24,9 +25,10 @@ def prepare(config: TrainConfig, folder: RunFolder, earlier: dict[str, nn.Module
     refusals.refuse_changes_of_pictures(config, samples)
     network, method = make_network_and_method(config, samples, device, earlier)
     refusals.refuse_misfit(config, samples, network)
+    refusals.refuse_frozen(config, network)
     refusals.refuse_lone_sample(config, samples, device, earlier)
     optimizer = make_optimizer(
-        [*network.parameters(), *(p for p in method.parameters() if p.requires_grad)],
+        [p for p in (*network.parameters(), *method.parameters()) if p.requires_grad],
         momentum=config.momentum,
         weight_decay=config.weight_decay,
         nesterov=config.nesterov,
@@ -48,7 +50,8 @@ def prepare(config: TrainConfig, folder: RunFolder, earlier: dict[str, nn.Module
     network.train()
     if engine.stream is not None:  # all of the above was enqueued where the run will not work: it must be there first
         engine.stream.wait_stream(torch.cuda.current_stream(device))
-    return Training(config, folder, samples, network, method, optimizer, loader, engine, device, Record(sizes))
+    draws = Draws(config.seed, device) if models.is_from_outside(config.network) else None
+    return Training(config, folder, samples, network, method, optimizer, loader, engine, device, Record(sizes), draws)
 
 
 def write_description(training: Training) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from vista.data.loader import Inputs, Loader
 from vista.methods import Method
 from vista.training import learning_rate, run_folder
 from vista.training.config import TrainConfig
+from vista.training.draws import Draws
 from vista.training.engine import Engine
 from vista.training.record import Record
 from vista.training.run_folder import RunFolder
@@ -37,6 +38,7 @@ class Training:
     engine: Engine
     device: torch.device
     record: Record
+    draws: Draws | None = None  # of a network from outside
     epoch: int = 1  # the one that runs
     best_epoch: int = 0
     best_accuracy: float = -1.0
@@ -57,9 +59,12 @@ class Training:
         self.best_weights = {name: tensor.detach().clone() for name, tensor in evaluated.state_dict().items()}
         return True
 
-    def on_stream(self) -> AbstractContextManager[Any]:
-        """Work of this run goes to its own CUDA stream, beside that of other runs."""
-        return torch.cuda.stream(self.engine.stream) if self.engine.stream is not None else nullcontext()
+    @contextmanager
+    def on_stream(self) -> Iterator[None]:
+        """Work of this run goes to its own CUDA stream, beside that of other runs, and has draws of its own."""
+        stream = torch.cuda.stream(self.engine.stream) if self.engine.stream is not None else nullcontext()
+        with stream, self.draws.taken() if self.draws is not None else nullcontext():
+            yield
 
     # ------------------------------------------------------------ state
 
@@ -74,6 +79,7 @@ class Training:
             "momentum": [s["momentum_buffer"] for s in self.optimizer.state.values()],
             "method": self.method.state_dict(),
             "generator": self.method.task.generator.get_state(),
+            **({"draws": self.draws.state()} if self.draws is not None else {}),
             "best_epoch": self.best_epoch,
             "best_accuracy": self.best_accuracy,
             "best": {str(self.best_epoch): dict(self.best_weights)} if self.best_weights else {},
@@ -91,6 +97,8 @@ class Training:
         for ours, saved in zip(self.optimizer.state.values(), state["momentum"], strict=True):
             ours["momentum_buffer"].copy_(saved)
         self.method.task.generator.set_state(state["generator"].cpu())
+        if self.draws is not None and "draws" in state:  # a checkpoint of an older version has none
+            self.draws.load(state["draws"])
         self.epoch = state["epoch"]
         self.best_epoch, self.best_accuracy = state["best_epoch"], state["best_accuracy"]
         self.best_weights = {k: v.to(self.device) for group in state["best"].values() for k, v in group.items()}

@@ -108,9 +108,15 @@ def test_one_that_fails_does_not_stop_the_others(config: TrainConfig, tmp_path: 
     assert jobs[1].metrics is not None
 
 
-@pytest.mark.parametrize("method", ["ce", "vista", "vista-light", "sd-dropout"])
-def test_resumed_equals_unbroken(config: TrainConfig, method: str, tmp_path: Path) -> None:
-    chosen = replace(config, method=method, checkpoint_seconds=0.0)
+@pytest.mark.parametrize(
+    ("method", "network"),
+    [
+        *((method, "tiny-staged") for method in ("ce", "vista", "vista-light", "sd-dropout")),
+        ("vista", "trainings:drops"),
+    ],
+)
+def test_resumed_equals_unbroken(config: TrainConfig, method: str, network: str, tmp_path: Path) -> None:
+    chosen = replace(config, method=method, network=network, checkpoint_seconds=0.0)
     unbroken = run(chosen, tmp_path / "unbroken")
     stop, events = Stop(), 0
     with deterministic(True), suppress(Interrupted):

@@ -113,12 +113,15 @@ def test_a_second_process_is_refused_naming_the_first(data: str, tmp_path: Path,
 
 
 def test_runs_are_found_without_those_that_others_needed(tmp_path: Path) -> None:
-    for place in ("a", "b/c", "a/earlier/teacher"):
+    """A folder that somebody calls earlier hides none of the runs in it."""
+    for place in ("a", "b/c", "a/earlier/teacher", "a/earlier/teacher/earlier/first", "earlier/d", "later/earlier"):
         (tmp_path / place).mkdir(parents=True)
         (tmp_path / place / run_folder.CONFIG).write_text("{}")
-    assert [run.path.relative_to(tmp_path).as_posix() for run in find_runs(tmp_path)] == ["a", "b/c"]
+    assert [run.path.relative_to(tmp_path).as_posix() for run in find_runs(tmp_path)] == [
+        "a", "b/c", "earlier/d", "later/earlier",
+    ]  # fmt: skip
     find_runs(tmp_path)[0].delete()
-    assert [run.path.name for run in find_runs(tmp_path)] == ["c"]
+    assert [run.path.name for run in find_runs(tmp_path)] == ["c", "d", "earlier"]
 
 
 def test_a_run_is_as_large_as_what_is_its_own(tmp_path: Path) -> None:

@@ -1,0 +1,126 @@
+"""A network from outside may be half frozen, use a layer twice, draw from torch's generators and look things up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from trainings import Trainer, config, ended_as, stopped, train
+
+import vista
+from vista import models
+from vista.cli import main
+from vista.training.config import TrainConfig
+from vista.training.draws import Draws
+from vista.training.run_folder import RunFolder
+
+CPU = torch.device("cpu")
+
+
+def weights(out: Path, which: str = "last") -> dict[str, torch.Tensor]:
+    return load_file(out / f"{which}.safetensors")
+
+
+def at_first(network: str) -> dict[str, torch.Tensor]:
+    return models.build(network, num_classes=10, in_channels=1, image_size=8, seed=0).state_dict()
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_frozen_weights_stay_as_they_are(trainer: Trainer, data: str, tmp_path: Path, processes: int) -> None:
+    ended = trainer.try_to(config(data, "ce", network="trainings:half_frozen"), tmp_path / "run", processes=processes)
+    assert not ended.failed, ended.output
+    before, after = at_first("trainings:half_frozen"), weights(tmp_path / "run")
+    assert torch.equal(before["1.weight"], after["1.weight"])
+    assert not torch.equal(before["3.weight"], after["3.weight"])
+
+
+def test_nothing_to_train_is_refused(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "frozen.py").write_text(
+        "from torch import nn\n"
+        "def net(num_classes):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, num_classes)).requires_grad_(False)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ValueError, match="network 'frozen:net' has no weight that requires a gradient"):
+        train(config(data, "ce", network="frozen:net"), tmp_path / "run")
+
+
+def test_a_layer_used_twice_is_saved_loaded_and_exported(data: str, tmp_path: Path) -> None:
+    train(config(data, network="trainings:twice_the_same"), tmp_path / "run")
+    for which in ("best", "last"):
+        saved = weights(tmp_path / "run", which)
+        assert torch.equal(saved["3.weight"], saved["5.weight"])
+        assert vista.load_model(tmp_path / "run", which).get_parameter("3.weight").equal(saved["3.weight"])
+    assert main(["export", str(tmp_path / "run"), "--to", str(tmp_path / "net.safetensors")]) == 0
+    exported = load_file(tmp_path / "net.safetensors")
+    assert exported.keys() == weights(tmp_path / "run", "best").keys()
+
+
+def test_draws_from_torchs_generator_are_those_of_the_seed(data: str, tmp_path: Path) -> None:
+    wanted = config(data, network="trainings:drops")
+    for name, seed in (("run", 1), ("again", 2)):
+        torch.manual_seed(seed)
+        before = torch.get_rng_state()
+        train(wanted, tmp_path / name)
+        assert torch.equal(torch.get_rng_state(), before), "what is drawn outside does not notice"
+    assert ended_as(tmp_path / "run") == ended_as(tmp_path / "again")
+    train(config(data, network="trainings:drops", seed=1, noise_seed=0, split_seed=0), tmp_path / "other")
+    assert ended_as(tmp_path / "run") != ended_as(tmp_path / "other")
+
+
+@pytest.mark.parametrize("step", [0, 1])
+def test_stopped_it_goes_on_with_the_same_draws(data: str, tmp_path: Path, step: int) -> None:
+    wanted = config(data, network="trainings:drops")
+    train(wanted, tmp_path / "run")
+    stopped(wanted, tmp_path / "stopped", epoch=2, step=step)
+    torch.rand(5)
+    train(wanted, tmp_path / "stopped")
+    assert ended_as(tmp_path / "run") == ended_as(tmp_path / "stopped")
+
+
+def test_two_runs_in_turn_do_not_draw_from_each_other() -> None:
+    def drawn(draws: Draws) -> list[float]:
+        with draws.taken():
+            return torch.rand(3).tolist()
+
+    alone, one, other = Draws(0, CPU), Draws(0, CPU), Draws(1, CPU)
+    expected = drawn(alone) + drawn(alone)
+    found = drawn(one)
+    assert drawn(other) != found
+    assert found + drawn(one) == expected
+    with one.taken():
+        torch.rand(2)
+        kept = one.state()
+        following = torch.rand(4)
+        one.load(kept)
+        assert torch.equal(torch.rand(4), following), "a state may be taken and brought back on the way"
+
+
+@pytest.mark.parametrize("method", ["kf-kd", "vista-ema", "ema", "ban"])
+def test_what_it_looks_up_stays(data: str, tmp_path: Path, method: str) -> None:
+    train(config(data, method, network="trainings:looks_up", epochs=4), tmp_path / "run")
+    before = at_first("trainings:looks_up")
+    for which in ("best", "last"):
+        after = weights(tmp_path / "run", which)
+        assert torch.equal(after["order"], before["order"])
+        assert torch.equal(after["mask"], before["mask"])
+
+
+def test_a_fresh_start_has_the_counts_that_the_first_one_had(data: str, tmp_path: Path) -> None:
+    train(config(data, "kf-kd", network="trainings:looks_up", epochs=4), tmp_path / "run")
+    steps = 2 * 2  # of the two epochs after the fresh start
+    assert weights(tmp_path / "run")["seen"] == 3 + steps
+
+
+def test_a_seed_may_be_numpys(data: str, tmp_path: Path) -> None:
+    for seed in np.arange(2):
+        wanted = config(data, "ce", seed=seed, lr=np.float32(0.125))
+        assert wanted == config(data, "ce", seed=int(seed), lr=0.125)
+        assert wanted.identity() == config(data, "ce", seed=int(seed), lr=0.125).identity()
+        train(wanted, tmp_path / f"run{seed}")
+        assert RunFolder(tmp_path / f"run{seed}").config().seed == seed
+    with pytest.raises(ValueError, match=r"seed is 1\.5"):
+        TrainConfig(seed=np.float64(1.5))
