@@ -309,7 +309,7 @@ class Vista:
         check_room(len(self._labels), self.num_classes, self.num_epochs, self.tau, device, prunes)
 
     def _safe_index(self, index: Tensor, logits: Tensor | None = None) -> Tensor:
-        index = index.to(self.device, non_blocking=True)
+        index = index.to(self.device, non_blocking=self.device.type == "cuda")  # on the CPU it is read at once
         return self._fault.spare(index, len(self._store), logits) if index.is_cuda else index
 
     def _coverage_of(self, logits: Tensor, index: Tensor | NDArray[Any] | Sequence[int] | None) -> NDArray[np.bool_]:

@@ -37,7 +37,7 @@ def record_of(**sets: np.ndarray) -> Record:
         line = {"epoch": row + 1, "val_accuracy": float(sets["val_given"][row].mean())}
         record.append(
             line,
-            {"epoch": row + 1, "train_seconds": 30.0, "evaluate_seconds": 0.0},
+            {"epoch": row + 1, "train_seconds": 24.0, "evaluate_seconds": 6.0},
             {n: m[row] for n, m in sets.items()},
         )
     return record

@@ -47,6 +47,7 @@ def test_a_finished_run_speaks_by_its_metrics_and_a_running_one_by_its_record(tm
         assert done.cells[key].mean == going.cells[key].mean  # made from the same bits
         assert done.cells[key].se is not None
     assert done.cells["ece"].mean == pytest.approx(10)
+    assert done.cells["aurc"].mean == pytest.approx(20)
     assert going.cells["ece"] is None
     assert going.cells["anchors"].mean == 4
     assert done.cells["minutes"].mean == pytest.approx(2)
