@@ -43,6 +43,8 @@ def test_what_nobody_believes_in_is_no_ground_for_suspicion() -> None:
 def test_the_estimate_scales_the_confident_joint_to_each_class() -> None:
     # Of the three given class 0, samples 0, 1 (class 0) and 2 (class 1) reach a threshold: a third is elsewhere.
     assert suspects.estimated_errors(PROBS, GIVEN) == 1
+    # A teacher that is sure of everything: the threshold of class 1 is 1, which the fourth sample reaches and no more.
+    assert suspects.estimated_errors(np.eye(2)[[0, 0, 0, 1, 1, 1]], np.array([0, 0, 0, 0, 1, 1])) == 1
 
 
 def test_the_ranking_begins_with_the_most_suspect_and_leaves_unlabelled_ones_out() -> None:
@@ -61,6 +63,9 @@ def test_the_quality_of_a_ranking() -> None:
     assert quality["auroc"] == pytest.approx(3 / 4)
     assert quality["average_precision"] == pytest.approx((1 + 2 / 3) / 2)
     assert suspects.ranking_quality(np.array([0.1]), np.array([False]))["auroc"] is None
+    wrong = np.arange(500) % 2 == 0
+    many = suspects.ranking_quality(-np.arange(500.0), wrong)["precision_at"]
+    assert many == {str(k): float(wrong[:k].mean()) for k in (10, 50, 100, 250, 500)}
 
 
 @pytest.mark.parametrize(
@@ -70,6 +75,10 @@ def test_the_quality_of_a_ranking() -> None:
         (PROBS, [0, 1, 2, 0], r"given\[2\] is 2, but num_classes is 2"),
         (PROBS, [0, 1], r"given is int64 of shape \(2,\), but integers \[4\]"),
         (np.where(PROBS == 0.9, np.nan, PROBS), GIVEN, r"probs\[2, 1\] is nan"),
+        (np.where(PROBS == 0.9, -0.1, PROBS), GIVEN, r"probs\[2, 1\] is -0\.1"),
+        (np.array([[0.0, np.inf], *PROBS[1:]]), GIVEN, r"probs\[0, 1\] is inf"),
+        (PROBS[0], GIVEN[:2], r"probs has shape \(2,\), but \[samples, classes\]"),
+        (np.zeros((0, 2)), np.zeros(0, np.int64), r"probs has shape \(0, 2\)"),
     ],
 )
 def test_bad_input_is_refused_by_name(probs: np.ndarray, given: list[int], message: str) -> None:
