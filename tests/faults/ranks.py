@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import warnings
@@ -11,10 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils.data import DistributedSampler
-from trainings import digests
+from trainings import config, digests, noting_states
 
 from vista import Vista, durable, exchange
 from vista.training.checkpoint import Checkpoints
+from vista.training.drive import Job, drive
+from vista.training.run_folder import RunFolder
 
 SAMPLES, VALIDATION, CLASSES, EPOCHS = 43, 31, 5, 6  # no number of processes divides the first two
 LABELS, VAL_LABELS = torch.arange(SAMPLES) % CLASSES, torch.arange(VALIDATION) % CLASSES
@@ -94,3 +97,24 @@ def full_disk_of_one(out: Path) -> None:
         said = str(error)
     state = Checkpoints(out, exchange.rank()).newest_sound_everywhere()
     (out / f"said-{exchange.rank()}").write_text(json.dumps([said, float(state["weights"].sum())]))
+
+
+def two_runs(out: Path) -> list[Job]:
+    return [Job(config(f"npz:{out.parent / 'digits.npz'}", "ce", seed=seed), out / str(seed)) for seed in range(2)]
+
+
+def one_after_the_other(out: Path) -> None:
+    with noting_states(exchange.rank()):
+        drive(two_runs(out), lambda job, event: None)
+
+
+def in_use_for_the_first(out: Path) -> None:
+    """The same, but the first process finds the first run's folder in use: what each one says."""
+    taken = RunFolder(out / "0").locked() if exchange.rank() == 0 else contextlib.nullcontext()
+    said = ""
+    with taken:
+        try:
+            one_after_the_other(out)
+        except RuntimeError as error:
+            said = str(error)
+    (out / f"said-{exchange.rank()}").write_text(said)

@@ -74,6 +74,8 @@ def run(argv: list[str]) -> int:
         execute(jobs, flags, flags.at_once)
     except Interrupted as error:
         return failures.stopped(error, of_several=True)
+    except Exception as error:
+        return failures.ended(error, jobs)
     common = _common_error(jobs)
     if common is not None:
         raise common

@@ -14,6 +14,7 @@ from typing import TextIO
 
 from vista.cli import terminal
 from vista.training import distributed
+from vista.training.drive import Job
 from vista.training.events import Interrupted
 from vista.training.run_folder import CONFIG
 
@@ -70,6 +71,15 @@ def show(error: BaseException, where: str = "") -> None:
     if os.environ.get("VISTA_DEBUG") == "1":
         traceback.print_exception(error)
     terminal.say(f"vista: error: {where}{sentence(error)}", sys.stderr)
+
+
+def ended(error: Exception, jobs: list[Job]) -> int:
+    """A run that failed in one of several processes has ended them all: say which run it was."""
+    name = next((job.out.name for job in jobs if job.error is error), None)
+    if name is None:
+        raise error
+    show(error, f"{name}: ")
+    return exit_code(error)
 
 
 def stopped(error: Interrupted, of_several: bool = False) -> int:

@@ -180,6 +180,8 @@ def _make(wanted: list[runs.Wanted], flags: ReproduceFlags) -> int:
         execute(jobs, flags, flags.at_once, finished=keep)
     except Interrupted as error:
         return failures.stopped(error, of_several=True)
+    except Exception as error:
+        return failures.ended(error, jobs)
     failed = [(job.out.name, job.error) for job in jobs if job.error is not None]
     by_reason: dict[str, list[tuple[str, Exception]]] = {}
     for name, reason in failed:

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from vista import exchange
 from vista.data import source
 from vista.training import run_folder
 from vista.training.config import TrainConfig
@@ -47,7 +48,9 @@ class Job:
 def drive(jobs: list[Job], show: Callable[[Job, Event], None], at_once: int | None = None) -> None:
     """Run all jobs, at most ``at_once`` side by side. One that fails keeps its error and does not stop the others.
 
-    A signal stops them all, each with a checkpoint in place, and is raised as :class:`Interrupted`.
+    Of several processes one that fails stops here, and raises what it was: the others are still in that run, and would
+    take what this one sends in the next for a part of it. A signal stops them all, each with a checkpoint in place, and
+    is raised as :class:`Interrupted`.
     """
     limit = at_once or (AT_ONCE_ON_A_CARD if on_card(jobs) else 1)
     waiting, running = deque(jobs), deque[tuple[Job, Iterator[Event]]]()
@@ -69,7 +72,10 @@ def drive(jobs: list[Job], show: Callable[[Job, Event], None], at_once: int | No
                     interrupted = error
                     continue
                 except Exception as error:
-                    job.error = error.with_traceback(None)  # which would keep the failed run's tensors alive
+                    job.error = error
+                    if exchange.active():
+                        raise
+                    error.__traceback__ = None  # which would keep the failed run's tensors alive
                     continue
                 if isinstance(event, Finished) and event.role is None:
                     job.metrics = event.metrics

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +55,33 @@ def vista(capfd: pytest.CaptureFixture[str]) -> Vista:
         return Said(code, out, err)
 
     return call
+
+
+@pytest.fixture
+def port() -> Iterator[str]:
+    """A port of this test alone: bound here nobody else is given it, and as nobody listens who knows it may."""
+    with socket.socket() as kept:
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kept.bind(("127.0.0.1", 0))
+        yield str(kept.getsockname()[1])
+
+
+def in_two_processes(port: str, *words: str) -> tuple[Said, Said]:
+    """Call ``vista`` with these words as ``torchrun`` would, and what either process left behind."""
+    environment = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "vista", *words],
+            env={**os.environ, **environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in (0, 1)
+    ]
+    said = [process.communicate(timeout=400) for process in processes]
+    first, second = (Said(process.returncode, *words) for process, words in zip(processes, said, strict=True))
+    return first, second
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 import signal
 import statistics
@@ -15,8 +16,9 @@ from vista.cli.arguments import method_name
 from vista.methods import available
 from vista.training.comparison import mean_and_error, plan
 from vista.training.config import TrainConfig
+from vista.training.run_folder import RunFolder
 
-from .conftest import Vista
+from .conftest import Vista, in_two_processes
 from .test_train import CONTROL, Small, stop_after
 
 
@@ -86,6 +88,28 @@ def test_one_reason_for_all_failures_is_told_once(vista: Vista) -> None:
     assert said.code == 2
     assert said.out == ""
     assert said.err == f"vista: error: data file nowhere.npz does not exist in {Path.cwd()}\n"
+
+
+def test_a_run_that_one_of_two_processes_cannot_make_stops_both(small: Small, port: str) -> None:
+    words = ("compare", *small, "--methods", "ce", "--seeds", "2", "--out", "c", "--quiet")
+    Path("c").mkdir()
+    with RunFolder(Path("c/ce-seed0")).locked():
+        first, second = in_two_processes(port, *words)
+    in_use = f"c/ce-seed0 is in use by process {os.getpid()}; choose another --out or wait"
+    assert (first.code, first.out, first.err) == (1, "", f"vista: error: ce-seed0: {in_use}\n")
+    assert second.code == 1, "it was left alone in the run"
+    assert "vista: error: process 1: ce-seed0: " in second.err
+    assert list(Path("c").iterdir()) == [], "the next run would have been wrong"
+    first, second = in_two_processes(port, *words)
+    assert (first.code, second.code, second.out) == (0, 0, ""), first.err + second.err
+    assert "± " in first.out
+
+
+def test_what_two_processes_lack_alike_is_told_once(port: str) -> None:
+    first, second = in_two_processes(port, "compare", "--data", "npz:nowhere.npz", "--epochs", "2", "--device", "cpu")
+    assert (first.code, second.code) == (2, 2)
+    assert first.err == f"vista: error: ce-seed0: data file nowhere.npz does not exist in {Path.cwd()}\n"
+    assert second.err == ""
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,8 @@ import os
 import re
 import shutil
 import signal
-import socket
-import subprocess
 import sys
 import types
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +17,7 @@ import pytest
 from vista.cli import terminal
 from vista.training.run_folder import RunFolder
 
-from .conftest import Vista
+from .conftest import Vista, in_two_processes
 
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]")
 Small = tuple[str, ...]
@@ -250,32 +247,11 @@ def test_tensorboard_that_is_not_installed_is_named(
     assert not Path("run").exists()
 
 
-@pytest.fixture
-def port() -> Iterator[str]:
-    """A port of this test alone: bound here nobody else is given it, and as nobody listens who knows it may."""
-    with socket.socket() as kept:
-        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        kept.bind(("127.0.0.1", 0))
-        yield str(kept.getsockname()[1])
-
-
 def test_two_processes_train_one_run_and_the_first_alone_speaks(small: Small, port: str) -> None:
-    environment = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "vista", "train", *small, "--out", "run"]
-    processes = [
-        subprocess.Popen(
-            command,
-            env={**os.environ, **environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in (0, 1)
-    ]
-    (first, first_err), (second, second_err) = (process.communicate(timeout=400) for process in processes)
-    assert [process.returncode for process in processes] == [0, 0], first_err + second_err
-    assert "saved in run" in first
-    assert second == ""
+    first, second = in_two_processes(port, "train", *small, "--out", "run")
+    assert (first.code, second.code) == (0, 0), first.err + second.err
+    assert "saved in run" in first.out
+    assert second.out == ""
     assert json.loads(Path("run/environment.json").read_text())["processes"] == 2
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import ranks
 import torch
-from trainings import Kill, Trainer, config, damage, ended_as, train
+from trainings import Kill, Trainer, config, damage, ended_as, train, write_digits
 
 from vista.training import distributed
 from vista.training.evaluation import evaluate
@@ -164,6 +164,22 @@ def test_a_checkpoint_that_one_process_cannot_write_is_none(trainer: Trainer, tm
     assert said[0][0] == "another process could not write its part of the checkpoint epoch-2"
     assert said[1][0].endswith("state.json: No space left on device")
     assert [left for _, left in said] == [0.0, 0.0], "both go on from the one before"
+
+
+def test_a_run_that_fails_in_one_process_stops_all_before_the_next(trainer: Trainer, tmp_path: Path) -> None:
+    """Else the others, still in the failed run, would take the next one's gradients for its own."""
+    write_digits(tmp_path / "digits.npz")
+    failed, whole = tmp_path / "failed", tmp_path / "whole"
+    failed.mkdir()
+    trainer.call("in_use_for_the_first", failed, 2)
+    first, second = ((failed / f"said-{rank}").read_text() for rank in range(2))
+    assert first.startswith(f"{failed / '0'} is in use by process ")
+    assert second, "it was left alone in the run"
+    assert not (failed / "1").exists(), "nobody began the next one"
+    for out in (failed, whole):
+        trainer.call("one_after_the_other", out, 2)
+    for seed in ("0", "1"):
+        assert ended_as(failed / seed, 2) == ended_as(whole / seed, 2)
 
 
 # ---------------------------------------------------------------- joining
