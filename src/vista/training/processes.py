@@ -48,9 +48,10 @@ class Warned:
 
 @dataclass(frozen=True)
 class Over:
-    """The last word of a run: why it failed, if it did."""
+    """The last word of a run: why it failed, if it did, or by which signal it was stopped."""
 
     error: Exception | None
+    signal: int = 0
 
 
 def at_once_on_cpu(jobs: list[Job]) -> int:
@@ -138,8 +139,7 @@ def _hear(worker: Worker, show: Callable[[Job, Event], None], stopping: bool) ->
         worker.process.join()
         code = worker.process.exitcode or 0
         if job is not None and not stopping:
-            how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-            job.error = RuntimeError(f"its process {how}: the same command goes on from the last checkpoint")
+            job.error = _ended(f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}")
         return False
     assert job is not None
     if isinstance(said, Warned):
@@ -147,11 +147,17 @@ def _hear(worker: Worker, show: Callable[[Job, Event], None], stopping: bool) ->
         return True
     if isinstance(said, Over):
         job.error, worker.job = said.error, None
+        if said.signal and not stopping:
+            job.error = _ended(f"was stopped by signal {said.signal}")
         return True
     if isinstance(said, Finished) and said.role is None:
         job.metrics = said.metrics
     show(job, said)
     return True
+
+
+def _ended(how: str) -> RuntimeError:
+    return RuntimeError(f"its process {how}: the same command goes on from the last checkpoint")
 
 
 # ---------------------------------------------------------------- in the worker
@@ -170,9 +176,13 @@ def _work(pipe: Connection, share: int) -> None:
     with suppress(EOFError, BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
         while True:
             job: Job = pipe.recv()
-            with suppress(Interrupted), threads(suited_threads(job) or share):
-                drive([job], lambda _job, event: pipe.send(event))
-            pipe.send(Over(job.error and _portable(job.error)))
+            number = 0
+            try:
+                with threads(suited_threads(job) or share):
+                    drive([job], lambda _job, event: pipe.send(event))
+            except Interrupted as stopped:
+                number = stopped.signal
+            pipe.send(Over(job.error and _portable(job.error), number))
 
 
 def _portable(error: Exception) -> Exception:

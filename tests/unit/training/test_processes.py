@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from trainings import NOT_OF_THE_SEED, config
+from trainings import NOT_OF_THE_SEED, WAITS_AT, config
 
 from vista.training import drive as drive_module
 from vista.training.drive import Job, drive, is_small, suited_threads, threads
@@ -89,6 +89,31 @@ def test_a_signal_stops_all_with_a_checkpoint_each(data: str, tmp_path: Path, al
     assert all(job.error is None for job in jobs)
     assert len([event for event in events if isinstance(event, Started)]) <= 3
     assert {method: files(tmp_path / method) for method in METHODS} == alone
+
+
+def test_a_signal_to_one_worker_alone_is_a_failure_that_says_how_to_go_on(
+    data: str, tmp_path: Path, alone: dict[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = config(data, network="trainings:waits_in_batch_13", epochs=8)
+    drive([Job(waits, tmp_path / "whole")], show_nothing)
+    jobs = [Job(waits, tmp_path / "waits"), Job(config(data, "ce"), tmp_path / "ce")]
+    place = tmp_path / "it waits"
+    monkeypatch.setenv(WAITS_AT, str(place))
+
+    def send(job: Job, event: Event) -> None:
+        if isinstance(event, Started) and job is jobs[0]:
+            while not place.exists():
+                time.sleep(0.01)
+            os.kill(int((job.out / "lock").read_text()), signal.SIGTERM)
+
+    drive_in_processes(jobs, send, at_once=2)
+    said = "its process was stopped by signal 15: the same command goes on from the last checkpoint"
+    assert [str(job.error) for job in jobs] == [said, "None"]
+    assert files(tmp_path / "ce") == alone["ce"]
+    again = Job(waits, tmp_path / "waits")
+    drive_in_processes([again], show_nothing, at_once=1)
+    assert again.error is None
+    assert files(tmp_path / "waits") == files(tmp_path / "whole")
 
 
 def after_starts(monkeypatch: pytest.MonkeyPatch, act: Callable[[int, SpawnProcess], None]) -> None:
