@@ -29,11 +29,12 @@ SECONDS_BETWEEN_LOOKS = 0.2  # for a signal that the workers have not heard of
 
 @dataclass
 class Worker:
-    """A process, our end of its pipe, and the run it is at."""
+    """A process, our end of its pipe, the run it is at, and whether it has had one before."""
 
     process: SpawnProcess
     pipe: Connection
     job: Job | None = None
+    is_tried: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,10 @@ def drive_in_processes(jobs: list[Job], show: Callable[[Job, Event], None], at_o
         try:
             while any(worker.job for worker in workers) or (waiting and not stop.signal):
                 while waiting and not stop.signal and (worker := _free(workers, at_once, share)):
-                    worker.job = waiting.popleft()
-                    worker.pipe.send(worker.job)
+                    if _gave(worker, waiting[0]):
+                        waiting.popleft()
+                    else:
+                        workers.remove(worker)
                 if stop.signal and not forwarded:
                     _forward(workers)
                     forwarded = True
@@ -123,6 +126,21 @@ def _ctrl_c_held_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def _gave(worker: Worker, job: Job) -> bool:
+    """Send the run to the worker, unless it has died since its last one: then another takes it.
+
+    That a new one is dead already is heard later, and is the run's failure: others would end like it.
+    """
+    try:
+        worker.pipe.send(job)
+    except (BrokenPipeError, ConnectionResetError):
+        if worker.is_tried:
+            worker.process.join()
+            return False
+    worker.job = job
+    return True
+
+
 def _forward(workers: list[Worker]) -> None:
     """Ctrl-C reaches every process of a terminal, other signals reach only us; a second SIGTERM does no harm."""
     for worker in workers:
@@ -146,7 +164,7 @@ def _hear(worker: Worker, show: Callable[[Job, Event], None], stopping: bool) ->
         warnings.warn_explicit(said.text, said.category, said.file, said.line)
         return True
     if isinstance(said, Over):
-        job.error, worker.job = said.error, None
+        job.error, worker.job, worker.is_tried = said.error, None, True
         if said.signal and not stopping:
             job.error = _ended(f"was stopped by signal {said.signal}")
         return True

@@ -18,6 +18,7 @@ import torch
 from trainings import NOT_OF_THE_SEED, WAITS_AT, config
 
 from vista.training import drive as drive_module
+from vista.training import processes
 from vista.training.drive import Job, drive, is_small, suited_threads, threads
 from vista.training.engine import NotFinite
 from vista.training.events import EpochEnded, Event, Interrupted, Started, Stepped
@@ -114,6 +115,41 @@ def test_a_signal_to_one_worker_alone_is_a_failure_that_says_how_to_go_on(
     drive_in_processes([again], show_nothing, at_once=1)
     assert again.error is None
     assert files(tmp_path / "waits") == files(tmp_path / "whole")
+
+
+def test_a_worker_that_dies_between_two_runs_leaves_the_next_to_another(
+    data: str, tmp_path: Path, alone: dict[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead: list[SpawnProcess] = []
+    hear = processes._hear
+
+    def heard(worker: processes.Worker, show: Callable[[Job, Event], None], stopping: bool) -> bool:
+        lives = hear(worker, show, stopping)
+        if worker.job is None and not dead:
+            worker.process.kill()
+            worker.process.join()
+            dead.append(worker.process)
+        return lives
+
+    monkeypatch.setattr(processes, "_hear", heard)
+    jobs = [Job(config(data, method), tmp_path / method) for method in METHODS]
+    drive_in_processes(jobs, show_nothing, at_once=1)
+    assert len(dead) == 1
+    assert [job.error for job in jobs] == [None] * len(jobs)
+    assert {method: files(tmp_path / method) for method in METHODS} == alone
+
+
+def test_workers_that_are_gone_at_once_are_failures_not_tried_for_ever(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kill(count: int, worker: SpawnProcess) -> None:
+        worker.kill()
+        worker.join()
+
+    after_starts(monkeypatch, kill)
+    jobs = [Job(config(data, method), tmp_path / method) for method in METHODS]
+    drive_in_processes(jobs, show_nothing, at_once=2)
+    assert ["killed by signal 9" in str(job.error) for job in jobs] == [True] * len(jobs)
 
 
 def after_starts(monkeypatch: pytest.MonkeyPatch, act: Callable[[int, SpawnProcess], None]) -> None:
