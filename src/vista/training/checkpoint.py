@@ -1,9 +1,9 @@
 """All state of a run at a step boundary, in a folder that is there whole or not at all.
 
 A checkpoint is JSON with the tensors taken out, a safetensors file that holds them, and a manifest with the SHA-256 of
-every file it rests on. Tensors that never change once made (predictions of an anchor, the best weights) are files of
-their own under ``blobs/``, written once, referenced by hash, and deleted only after a checkpoint that no longer needs
-them is in place.
+every file it rests on. Tensors that never change once made (predictions or weights of an anchor, the best weights) are
+files of their own under ``blobs/``, written once, referenced by hash, and deleted only after a checkpoint that no
+longer needs them is in place.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ from vista.training.skeleton import join, split
 FORMAT = 1
 FOLDER, BLOBS = "checkpoints", "blobs"
 STATE, TENSORS, MANIFEST = "state.json", "tensors.safetensors", "manifest.json"
-IMMUTABLE = "predictions", "checkpoints", "best"  # keys whose entries never change under the same name
-TENSOR, BLOB, ARRAY = "$tensor", "$blob", "$array"
 
 
 class Damaged(ValueError):

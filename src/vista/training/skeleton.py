@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-IMMUTABLE = "predictions", "best"  # keys whose entries never change under the same name
+IMMUTABLE = "predictions", "checkpoints", "best"  # keys whose entries never change under the same name
 TENSOR, BLOB, ARRAY = "$tensor", "$blob", "$array"
 
 

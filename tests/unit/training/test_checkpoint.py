@@ -180,6 +180,31 @@ def test_a_full_disk_leaves_the_checkpoint_before_and_no_half_one(
     assert_same(Checkpoints(tmp_path).newest_sound_everywhere(), small_state(1, ()))
 
 
+def test_weights_of_anchors_are_written_once_and_go_with_their_anchor(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They outweigh all else that a checkpoint holds."""
+    wanted, run = config(data, "vista-ema:tau=0.05", epochs=6), tmp_path / "run"
+    written: list[str] = []
+
+    def note(what: str, path: Path) -> None:
+        if what == "done" and path.parent.name == BLOBS:
+            written.append(path.name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "on_write", note)
+        stopped(wanted, run, 6, 0)
+    names = Checkpoints(run).names()
+    for name in names:
+        anchors = Checkpoints(run).load(name)["method"]["_extra_state"]["checkpoints"]
+        assert len(needs(run, name)) == 1 + len(anchors), "the best weights, and those of each anchor"
+    assert {f"{BLOBS}/{name}" for name in blobs(run)} == set().union(*(needs(run, name) for name in names))
+    assert len(written) == len(set(written)) > len(blobs(run)), "each once, and some have gone since"
+    train(wanted, run)
+    train(wanted, tmp_path / "whole")
+    assert ended_as(run) == ended_as(tmp_path / "whole")
+
+
 # ---------------------------------------------------------------- damage, in a run
 
 
