@@ -15,7 +15,7 @@ from torch import Tensor
 from vista import durable
 from vista.analysis.other_tools import line
 from vista.checks import Integers, as_integers, as_labels, check_finite, check_index, check_logits
-from vista.training.record import COVERAGE, TEST, VAL_GIVEN, VAL_TRUE, Record
+from vista.training.record import EPOCHS, TEST, VAL_GIVEN, VAL_TRUE, Record
 
 DESCRIPTION = "trajectory.json"
 FORMAT = 1
@@ -67,11 +67,11 @@ class TrajectoryRecorder:
             other = next((key for key in description if there.get(key) != description[key]), None)
             if other is not None:
                 raise ValueError(f"{self.folder} holds the record of another training: its {other} differ")
-        elif any(self.folder.iterdir()):
+        elif any(not path.name.startswith(f".{DESCRIPTION}.") for path in self.folder.iterdir()):  # half-written
             raise ValueError(f"{self.folder} is not empty, and holds no record of this kind: choose another folder")
         else:
             durable.write_json(self.folder / DESCRIPTION, description)
-        return Record.read(self.folder) if (self.folder / COVERAGE).exists() else None
+        return Record.read(self.folder) if (self.folder / EPOCHS).exists() else None
 
     @property
     def epoch(self) -> int:
@@ -146,7 +146,8 @@ class TrajectoryRecorder:
                 f"epoch {epochs + 1} came with {_counted(sizes)}, but the record has {_counted(old.sizes)}"
             )
         rows = {name: values[:epochs] for name, values in old.rows.items()}
-        return Record(sizes, old.lines[:epochs], old.timings[:epochs], rows)
+        timings = [{"epoch": number} for number in range(1, epochs + 1)]  # a kill may have left out the last
+        return Record(sizes, old.lines[:epochs], timings, rows)
 
 
 def read_description(folder: Path) -> dict[str, Any]:

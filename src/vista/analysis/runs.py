@@ -16,7 +16,7 @@ from vista import coverage, noise, teacher
 from vista.analysis import other_tools, recorder
 from vista.analysis.trajectory import Matrix
 from vista.training import run_folder
-from vista.training.record import COVERAGE, EPOCHS, TEST, VAL_GIVEN, VAL_TRUE, Record
+from vista.training.record import EPOCHS, TEST, VAL_GIVEN, VAL_TRUE, Record
 from vista.training.run_folder import RunFolder
 
 Against = Literal["given", "true", "test"]
@@ -143,7 +143,7 @@ def _from_folder(folder: RunFolder) -> Run:
 
 def _from_recorder(path: Path) -> Run:
     about = recorder.read_description(path)
-    begun = any((path / name).exists() for name in (COVERAGE, EPOCHS))
+    begun = (path / EPOCHS).exists()
     planned = about["config"].get("epochs")
     return _checked(
         Run(

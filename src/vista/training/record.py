@@ -6,6 +6,7 @@ that everything else is a function of the configuration.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -56,10 +57,11 @@ class Record:
         return np.stack(self.rows[name]) if self.rows[name] else np.zeros((0, width), np.uint8)
 
     def write(self, folder: Path) -> None:
-        """Write all three files, each whole or not at all."""
-        arrays = {name: self.packed(name) for name in self.sizes}
+        """Write all three files, each whole or not at all; at no instant has an epoch its line but not its bits."""
+        arrays, lines = {name: self.packed(name) for name in self.sizes}, _lines(self.lines)
+        _go_back(folder / EPOCHS, lines)
         durable.write(folder / COVERAGE, artefact.to_bytes(arrays, FORMAT, VERSION, sizes=self.sizes))
-        durable.write(folder / EPOCHS, _lines(self.lines))
+        durable.write(folder / EPOCHS, lines)
         durable.write(folder / TIMINGS, _lines(self.timings))
 
     @classmethod
@@ -103,6 +105,14 @@ class Record:
 
 def _lines(values: list[Any]) -> bytes:
     return "".join(json.dumps(value, sort_keys=True, allow_nan=False) + "\n" for value in values).encode()
+
+
+def _go_back(path: Path, lines: bytes) -> None:
+    """Where epochs are made again that have their lines, leave those before them alone."""
+    there = path.read_bytes() if path.exists() else b""
+    if not lines.startswith(there):
+        pairs = zip(there.splitlines(keepends=True), lines.splitlines(keepends=True))
+        durable.write(path, b"".join(old for old, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:

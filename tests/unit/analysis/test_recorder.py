@@ -9,6 +9,7 @@ import pytest
 import torch
 from made_runs import HAND
 
+from vista import durable
 from vista.analysis import TrajectoryRecorder, read_run
 
 LABELS = [0, 1, 2, 0, 1, 2]
@@ -72,6 +73,62 @@ def test_a_restart_goes_on_and_may_go_back_to_its_checkpoint(tmp_path: Path) -> 
     assert (read_run(tmp_path).correct("given") == HAND[:3]).all()
     with pytest.raises(ValueError, match="epoch is 5, but the record ends at 3: epoch 4 is next"):
         again.end_epoch(logits_of(HAND[3]), epoch=5)
+
+
+class Killed(BaseException):
+    """Whoever is at it does not go on."""
+
+
+def killed(folder: Path, rows: np.ndarray, patch: pytest.MonkeyPatch, write: int = 0, first: int = 1) -> bool:
+    """Record the rows, the first one as epoch ``first``; whether that came to an end at the write of that number."""
+    left = write
+
+    def count(what: str, path: Path) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise Killed
+
+    patch.setattr(durable, "on_write", count)
+    try:
+        recorder = TrajectoryRecorder(folder, LABELS)
+        for epoch, row in enumerate(rows, first):
+            recorder.end_epoch(logits_of(row), epoch=epoch)
+    except Killed:
+        return True
+    return False
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("first", [1, 2])
+@pytest.mark.parametrize("known", [0, 4])
+def test_killed_at_any_write_it_goes_on_where_the_record_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: int, first: int
+) -> None:
+    """Where more is ``known``, the training goes back to an older checkpoint, and from ``first`` on ends otherwise."""
+    before = np.concatenate([HAND[: first - 1], ~HAND[first - 1 : known]])
+    assert not killed(tmp_path / "whole", HAND, monkeypatch)
+    write = 1
+    while True:
+        folder = tmp_path / str(write)
+        killed(folder, before, monkeypatch)
+        if not killed(folder, HAND[first - 1 :], monkeypatch, write, first):
+            break
+        found, epoch = read_run(folder).correct("given"), TrajectoryRecorder(folder, LABELS).epoch
+        assert any(np.array_equal(found, rows[:epoch]) for rows in (before, HAND)), f"write {write}"
+        done = min(epoch, 3) if np.array_equal(found, HAND[:epoch]) else first - 1
+        assert not killed(folder, HAND[done:], monkeypatch, first=done + 1)
+        assert files(folder) == files(tmp_path / "whole"), f"write {write}"
+        write += 1
+    assert write > 12 * (len(HAND) - first + 1), "every file of every epoch is written under the hook"
+
+
+def test_what_a_kill_leaves_of_the_first_file_is_in_nobodys_way(tmp_path: Path) -> None:
+    (tmp_path / ".trajectory.json.0.tmp").write_text("{")
+    assert TrajectoryRecorder(tmp_path, LABELS).epoch == 0
 
 
 def test_the_folder_of_another_training_is_refused(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vista import artefact
+from vista import artefact, durable
 from vista.training.record import COVERAGE, EPOCHS, FORMAT, TIMINGS, VERSION, Record
 
 SIZES = {"val_given": 13, "test": 8}
@@ -56,6 +56,33 @@ def test_a_record_killed_between_its_files_is_that_of_the_epoch_before(tmp_path:
     filled(2).write(tmp_path)
     (tmp_path / COVERAGE).write_bytes(longer)
     assert_same(Record.read(tmp_path), filled(2))
+
+
+@pytest.mark.parametrize("epochs", [0, 1, 3])
+def test_a_record_that_goes_back_can_be_read_at_every_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, epochs: int
+) -> None:
+    """As after a resume from an older checkpoint: what is there is of the old epochs, or of the new ones."""
+    old, new = filled(3), filled(epochs)
+    if epochs:
+        new.lines[-1]["train_loss"] = 0.5
+        new.rows["test"][-1] = ~new.rows["test"][-1]
+    old.write(tmp_path)
+    found: set[int] = set()
+
+    def read(what: str, path: Path) -> None:
+        there = Record.read(tmp_path)
+        assert any(
+            there.lines == record.lines[: len(there)]
+            and all((there.packed(name) == record.packed(name)[: len(there)]).all() for name in SIZES)
+            for record in (old, new)
+        )
+        found.add(len(there))
+
+    monkeypatch.setattr(durable, "on_write", read)
+    new.write(tmp_path)
+    assert found == {3, max(epochs - 1, 0), epochs}
+    assert_same(Record.read(tmp_path), new)
 
 
 @pytest.mark.parametrize("name", [COVERAGE, EPOCHS])
