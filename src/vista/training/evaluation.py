@@ -56,7 +56,7 @@ def logits(folder: RunFolder, which: Which, values: NDArray[Any], device: str = 
             f"was trained on {_kind(bool(mean))} of shape {_shape(expected)}"
         )
     network = on_device(load_model(folder.path, which), place)
-    rounded = config.precision == "bf16" and place.type == "cuda"
+    rounded = config.precision == "bf16" and config.device.partition(":")[0] == place.type  # as the run itself did
     parts = []
     for index in torch.arange(len(inputs), device=place).split(EVALUATION_BATCH):
         with torch.autocast(place.type, torch.bfloat16, enabled=rounded):

@@ -37,6 +37,14 @@ def test_evaluate_finds_what_the_run_reported(vista: Vista, trained: Path) -> No
     assert "best" not in table
 
 
+@pytest.mark.parametrize("precision", ["bf16", "fp32", "fp64"])
+def test_evaluate_computes_as_precisely_as_the_run_did(vista: Vista, small: tuple[str, ...], precision: str) -> None:
+    assert vista("train", *small, "--precision", precision, "--out", "run", "--quiet").code == 0
+    reported = json.loads(Path("run/metrics.json").read_text())
+    found = json.loads(vista("evaluate", "run", "--device", "cpu", "--json").out)
+    assert {which: found[which] for which in ("best", "last")} == {which: reported[which] for which in ("best", "last")}
+
+
 def test_evaluate_refuses_data_that_the_run_was_not_trained_on(vista: Vista, trained: Path, data: str) -> None:
     with np.load(data.removeprefix("npz:")) as file:
         arrays = dict(file)
