@@ -146,7 +146,7 @@ class TrajectoryRecorder:
                 f"epoch {epochs + 1} came with {_counted(sizes)}, but the record has {_counted(old.sizes)}"
             )
         rows = {name: values[:epochs] for name, values in old.rows.items()}
-        timings = [{"epoch": number} for number in range(1, epochs + 1)]  # a kill may have left out the last
+        timings: list[dict[str, float]] = [{"epoch": n} for n in range(1, epochs + 1)]  # the last may be missing
         return Record(sizes, old.lines[:epochs], timings, rows)
 
 
