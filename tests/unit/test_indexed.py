@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections import UserDict
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,11 @@ def test_dicts_gain_an_index() -> None:
     batch = next(iter(DataLoader(indexed(AsDicts()), batch_size=3, sampler=[4, 9, 1])))
     assert batch["index"].tolist() == [4, 9, 1]
     assert batch["labels"].tolist() == [40, 90, 10]
+
+
+def test_what_only_behaves_like_a_dict_gains_one_too() -> None:
+    """As the items of a tokenizer do."""
+    assert indexed([UserDict(labels=3)])[0] == {"labels": 3, "index": 0}
 
 
 def test_a_dict_with_an_index_of_its_own_is_refused() -> None:

@@ -78,6 +78,21 @@ def test_the_gradient_is_that_of_finite_differences(logits: Tensor, targets: Ten
     assert torch.autograd.gradcheck(loss, (logits.requires_grad_(),))
 
 
+@pytest.mark.parametrize("learned", ["logits", "targets", "class_weight", "sample_weight", "all"])
+def test_whoever_learns_targets_or_weights_has_their_gradient(logits: Tensor, targets: Tensor, learned: str) -> None:
+    values = {"logits": logits, "targets": targets, "class_weight": drawn(5, seed=2).abs(),
+              "sample_weight": drawn(6, seed=3).abs()}  # fmt: skip
+    names = list(values) if learned == "all" else [learned]
+
+    def loss(*given: Tensor) -> Tensor:
+        return soft_cross_entropy(**{**values, **dict(zip(names, given, strict=True))})
+
+    assert torch.autograd.gradcheck(loss, tuple(values[name].requires_grad_() for name in names))
+    probs = cross_entropy_and_probs(values["logits"], values["targets"])[1]
+    assert not probs.requires_grad
+    torch.testing.assert_close(probs, logits.detach().softmax(1))
+
+
 def test_class_and_sample_weights_multiply_and_mean_divides_by_the_rows(logits: Tensor, targets: Tensor) -> None:
     class_weight, sample_weight = drawn(5, seed=2).abs(), drawn(6, seed=3).abs()
     by_hand = -(class_weight * targets * logits.log_softmax(1)).sum(1) * sample_weight

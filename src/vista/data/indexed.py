@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping
 from typing import Any
 
 from torch.utils.data import Dataset, IterableDataset
@@ -47,7 +48,7 @@ def indexed(dataset: Any) -> Indexed:
 
 
 def with_index(item: Any, index: int) -> Any:
-    if isinstance(item, dict):
+    if isinstance(item, Mapping):  # a tokenizer's items are no dicts
         if "index" in item:
             raise ValueError("the dataset's items already have a key 'index': rename it, indexed() adds its own")
         return {**item, "index": index}

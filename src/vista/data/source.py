@@ -147,7 +147,7 @@ def channel_statistics(
         average = float(counts @ values / counts.sum())
         spread = float(np.sqrt(counts @ (values - average) ** 2 / counts.sum()))
         mean.append(average)
-        std.append(spread or 1.0)
+        std.append(spread if np.count_nonzero(counts) > 1 else 1.0)  # of one value rounding may leave a spread
     return tuple(mean), tuple(std)
 
 

@@ -35,9 +35,9 @@ class VistaTrainer(Trainer):
         if getattr(self.args, "train_sampling_strategy", None) == "group_by_length":
             raise ValueError("train_sampling_strategy='group_by_length' also reorders eval_dataset: use 'random'")
         if self.label_smoother is not None:
-            raise ValueError(
-                f"label_smoothing_factor is {self.args.label_smoothing_factor}, but VISTA's targets are soft"
-            )
+            raise ValueError(f"label_smoothing_factor is {self.label_smoother.epsilon}, but VISTA's targets are soft")
+        if self.compute_loss_func is not None:
+            raise ValueError("compute_loss_func is given, but VISTA's loss would take its place in training alone")
         self.vista = vista
         self.summary: Summary | None = None  # what the last epoch's end decided
         self.data_collator: Any = IndexCollator(self.data_collator)

@@ -138,7 +138,8 @@ def _life_expectancy(make: Any, panels: Sequence[figures.LifeExpectancy]) -> Fig
     shares = [100 * panel.by_age / (panel.samples * panel.seeds) for panel in panels]
     highest = max(share.max() for share in shares)
     lowest = min(100 / (panel.samples * panel.seeds) for panel in panels)
-    tallest = max(panel.lifespans.high.max() for panel in panels)
+    longest = [np.flatnonzero(panel.by_age.any(axis=1)).max(initial=-1) + 1 for panel in panels]  # of any seed
+    tallest = max(*longest, *(panel.lifespans.high.max() for panel in panels))
     image: Any = None
     for ax, panel, share in zip(axes, panels, shares, strict=True):
         epochs = len(share)

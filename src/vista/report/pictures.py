@@ -22,6 +22,9 @@ def thumbnails(data: str, root: str | None, ids: Sequence[int]) -> list[str]:
     images = source.load(data, root)
     if not images.is_image:
         raise ValueError(f"{data} has no pictures")
+    channels = images.inputs.shape[-1]
+    if channels not in (1, 3):
+        raise ValueError(f"pictures of {channels} channels cannot be shown")
     if len(ids) and max(ids) >= len(images.inputs):
         raise ValueError(f"{data} has {len(images.inputs)} samples now, but the run knew sample {max(ids)}")
     found: list[str] = []

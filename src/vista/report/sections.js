@@ -118,7 +118,8 @@ function anchorRows(p, order) {
 function lifeExpectancy(data) {
   const list = data.figures["life-expectancy"];
   const share = (p, count) => count / (p.samples * p.seeds); // counts are summed over the seeds
-  const rows = Math.max(1, Math.ceil(largest(list.flatMap((p) => upper(p.lifespans)))));
+  // A seed's longest bar may reach beyond the mean of all and its error.
+  const rows = Math.max(1, Math.ceil(largest(list.flatMap((p) => [...upper(p.lifespans), ...p.columns.map((c) => c.length - 1)]))));
   const least = smallest(list.map((p) => share(p, 1)));
   const most = Math.max(0, largest(list.flatMap((p) => p.columns.flatMap(([, ...v]) => v.map((c) => share(p, c))))));
   const tenth = (v) => String(Number(v.toFixed(1)));

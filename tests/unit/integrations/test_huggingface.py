@@ -1,5 +1,7 @@
 """The Hugging Face Trainer: the loss sees what it sees in the plain loop, and nothing is lost on resume."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -162,6 +164,8 @@ def test_what_could_not_work_is_refused(task, tmp_path):
         trainer(task, task.vista(), tmp_path, train_sampling_strategy="group_by_length")
     with pytest.raises(ValueError, match=r"label_smoothing_factor is 0\.1"):
         trainer(task, task.vista(), tmp_path, label_smoothing_factor=0.1)
+    with pytest.raises(ValueError, match="compute_loss_func is given"):
+        trainer(task, task.vista(), tmp_path, kind=partial(InOrder, compute_loss_func=lambda *_: 0.0))
     ours = trainer(task, task.vista(), tmp_path)
     ours.train_dataset = Rows(task.x, task.labels)
     with pytest.raises(ValueError, match="wrap train_dataset by indexed"):

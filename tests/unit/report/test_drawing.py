@@ -97,6 +97,21 @@ def test_heat_map_cells_are_the_mean_over_the_seeds_and_lifespans_a_line_in_a_ba
     assert not alone.lines
 
 
+def test_no_bar_of_a_seed_is_taller_than_the_heat_map() -> None:
+    """Each seed has another state that stays to the end: on the mean none lives that long."""
+    seeds = []
+    for seed in range(4):
+        correct = np.zeros((10, 6), bool)
+        correct[:, 0] = correct[seed, 5] = True
+        seeds.append(hand_run(str(seed), correct))
+    groups = [Group("ours", tuple(seeds))]
+    axes = drawing.draw("life-expectancy", groups).axes[0]
+    (panel,) = figures.life_expectancy(groups)
+    longest = int(np.flatnonzero(panel.by_age.any(axis=1)).max()) + 1
+    assert panel.lifespans.high.max() < longest
+    assert axes.get_ylim()[1] >= longest
+
+
 @pytest.mark.parametrize("name", list(drawing.DRAWINGS))
 def test_every_figure_has_labelled_axes(name: str) -> None:
     figure = drawing.draw(name, GROUPS)

@@ -89,6 +89,15 @@ def test_without_the_data_suspects_are_rows_and_the_page_says_why(tmp_path: Path
     assert not any("picture" in row for row in found["rows"])
 
 
+@pytest.mark.parametrize("channels", [2, 4, 5])
+def test_pictures_that_no_screen_can_show_are_rows_and_the_page_says_why(tmp_path: Path, channels: int) -> None:
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "many.npz", x=rng.integers(0, 255, (60, 4, 4, channels), dtype=np.uint8), y=np.arange(60) % 3)
+    write_run(tmp_path / "run", method="vista", teacher=True, data=f"npz:{tmp_path / 'many.npz'}")
+    found = payload(read_runs([tmp_path / "run"]))["suspects"]
+    assert f"No pictures: pictures of {channels} channels cannot be shown" in found["note"]
+
+
 def test_a_teacher_that_suspects_nothing_is_no_missing_teacher(tmp_path: Path) -> None:
     write_run(tmp_path / "clean", method="vista", teacher=True, noise="none")
     found = payload(read_runs([tmp_path / "clean"]))["suspects"]
