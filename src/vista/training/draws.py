@@ -21,8 +21,8 @@ class Draws:
     """The states of the CPU's generator and, on CUDA, of the device's."""
 
     def __init__(self, seed: int, device: torch.device) -> None:
-        own = [torch.Generator(place) for place in ("cpu", device) if place == "cpu" or device.type == "cuda"]
         self.device = device
+        own = [torch.Generator(), *([torch.Generator(device)] if device.type == "cuda" else [])]
         self._states = [generator.manual_seed(seed * 1000 + STREAM + exchange.rank()).get_state() for generator in own]
         self._taken = False
 
