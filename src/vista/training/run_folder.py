@@ -6,7 +6,7 @@ import fcntl
 import math
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -214,11 +214,11 @@ def _tensors(path: Path) -> dict[str, Tensor]:
 
 def find_runs(root: str | Path) -> list[RunFolder]:
     """Every run below a folder, runs that others needed first left out."""
-    folders = [config.parent for config in files_named(CONFIG, root)]
-    return [RunFolder(folder) for folder in folders if not _is_needed_by_another(folder, set(folders))]
+    folders = dict.fromkeys(config.parent for config in files_named(CONFIG, root))
+    return [RunFolder(folder) for folder in folders if not _is_needed_by_another(folder, folders)]
 
 
-def _is_needed_by_another(folder: Path, runs: set[Path]) -> bool:
+def _is_needed_by_another(folder: Path, runs: Container[Path]) -> bool:
     """Whether it lies in ``earlier/`` of a run, or in one that does; any other folder may have that name."""
     return any(place.name == EARLIER and place.parent in runs for place in folder.parents)
 
