@@ -17,9 +17,10 @@ from typing import Any
 import torch
 
 from vista.methods import available
-from vista.reproduce import ledger, names, page, protocol, study
+from vista.reproduce import ledger, names, page, study
 from vista.reproduce.grid import Cell
-from vista.reproduce.ledger import LedgerRecord, cell_of
+from vista.reproduce.ledger import LedgerRecord
+from vista.reproduce.runs import run_of
 from vista.reproduce.table1 import SETTINGS
 from vista.training.environment import environment
 
@@ -74,9 +75,7 @@ def on_digits(variants: list[str], record: dict[str, Any]) -> str:
 
 def on_cifar(variants: list[str], records: list[LedgerRecord]) -> str:
     """What the ledger has of a method under the frozen protocol; tables with other networks and CutMix are left out."""
-    by_cell: dict[str, list[LedgerRecord]] = {}
-    for record in records:
-        by_cell.setdefault(record.cell, []).append(record)
+    by_cell = ledger.by_cell(records)
     cells = {(cell.setting, cell.method): cell for name in names() for cell in study(name).cells if is_plain(cell)}
     rows: list[str] = []
     for setting in SETTINGS:
@@ -96,10 +95,6 @@ def on_cifar(variants: list[str], records: list[LedgerRecord]) -> str:
 
 def is_plain(cell: Cell) -> bool:
     return cell.changes.keys() <= {"noise"} and cell.setting in SETTINGS
-
-
-def run_of(cell: Cell) -> str:
-    return cell_of(protocol.configuration(cell.method, cell.changes, 0))
 
 
 def row(setting: str, method: str, runs: list[LedgerRecord]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,14 @@ def cell_of(config: TrainConfig) -> str:
     decisive = config.decisive()
     decisive.pop("seed", None)
     return json.dumps(decisive, sort_keys=True)
+
+
+def by_cell(records: Iterable[LedgerRecord]) -> dict[str, list[LedgerRecord]]:
+    """The seeds of each run together."""
+    cells: dict[str, list[LedgerRecord]] = {}
+    for found in records:
+        cells.setdefault(found.cell, []).append(found)
+    return cells
 
 
 def differing_fields(one: TrainConfig, other: TrainConfig) -> list[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from vista.reproduce import grid, ledger, names, protocol, study
 from vista.reproduce.grid import Cell, Paper, Study
 from vista.reproduce.ledger import LedgerRecord, cell_of, differing_fields
+from vista.reproduce.runs import run_of
 from vista.training.config import TrainConfig
 
 HEAD = """# Results
@@ -64,11 +65,9 @@ def _over_seeds(values: list[float]) -> Measured | None:
 def write(results: Path) -> str:
     """The whole page."""
     records = ledger.read(results)
-    by_cell: dict[str, list[LedgerRecord]] = {}
-    for record in records:
-        by_cell.setdefault(record.cell, []).append(record)
+    by_cell = ledger.by_cell(records)
     tables = ["\n".join(_section(name, study(name), by_cell)) for name in names()]
-    sections = [HEAD, protocol.in_words() + "\n", _machines(records), *tables, "\n".join(_others(records))]
+    sections = [HEAD, protocol.in_words() + "\n", _machines(records), *tables, "\n".join(_others(by_cell))]
     return "\n".join(section for section in sections if section).rstrip() + "\n"
 
 
@@ -86,7 +85,7 @@ def _section(name: str, table: Study, by_cell: dict[str, list[LedgerRecord]]) ->
     yield f"## {name}: {table.title}\n"
     if table.about:
         yield f"{table.about}\n"
-    runs = {cell_of(protocol.configuration(c.method, c.changes, 0)) for c in table.cells}
+    runs = {run_of(cell) for cell in table.cells}
     done = sum(1 for cell in runs if cell in by_cell)
     if not rows:
         yield f"None of its {len(runs)} settings has been run yet.\n"
@@ -101,7 +100,7 @@ def _section(name: str, table: Study, by_cell: dict[str, list[LedgerRecord]]) ->
 
 
 def _row(cell: Cell, table: Study, by_cell: dict[str, list[LedgerRecord]]) -> str | None:
-    records = by_cell.get(cell_of(protocol.configuration(cell.method, cell.changes, 0)), [])
+    records = by_cell.get(run_of(cell), [])
     best, last = measured(records, cell.measure, "best"), measured(records, cell.measure, "last")
     if best is None or last is None:
         return None
@@ -190,22 +189,17 @@ def _verdict(ours: Measured | None, paper: Paper | None) -> str:
     return f"**{difference:+.2f}**" if abs(difference) > 2 * error else f"{difference:+.2f}, within two SE"
 
 
-def _others(records: list[LedgerRecord]) -> Iterator[str]:
+def _others(by_cell: dict[str, list[LedgerRecord]]) -> Iterator[str]:
     """Runs that are in no table, and in which setting they differ from one that is: they are not averaged in."""
-    cells = [cell for name in names() for cell in study(name).cells]
-    configs = [protocol.configuration(cell.method, cell.changes, 0) for cell in cells]
-    known = {cell_of(config) for config in configs}
-    others: dict[str, list[LedgerRecord]] = {}
-    for record in records:
-        if record.cell not in known:
-            others.setdefault(record.cell, []).append(record)
+    known = {run_of(cell) for name in names() for cell in study(name).cells}
+    others = [records for cell, records in by_cell.items() if cell not in known]
     if not others:
         return
     yield "## Runs under another protocol\n"
     yield "In no table above, and not averaged into any; a row says how it differs.\n"
     yield "| data, noise | method | differs in | n | best | last |"
     yield "|---|---|---|---|---|---|"
-    for group in others.values():
+    for group in others:
         config = group[0].config
         best, last = measured(group, "accuracy", "best"), measured(group, "accuracy", "last")
         assert best is not None

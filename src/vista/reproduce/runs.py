@@ -78,7 +78,12 @@ def estimated_hours(config: TrainConfig) -> float:
 def is_drawn(config: TrainConfig) -> bool:
     """Whether a figure may be drawn from the run's trajectory, whose bits the ledger then keeps."""
     cells = (cell for name in names() if study(name).is_drawn for cell in study(name).cells)
-    return cell_of(config) in {cell_of(protocol.configuration(cell.method, cell.changes, 0)) for cell in cells}
+    return cell_of(config) in {run_of(cell) for cell in cells}
+
+
+def run_of(cell: Cell) -> str:
+    """The run that a cell of a table asks for, whatever its seed, as the ledger names it."""
+    return cell_of(protocol.configuration(cell.method, cell.changes, 0))
 
 
 def out_folder(config: TrainConfig, root: Path) -> Path:

@@ -8,10 +8,10 @@ from torch import nn
 from vista import durable, models
 from vista.training import refusals, run_folder
 from vista.training.config import TrainConfig, existing_device
-from vista.training.draws import Draws
 from vista.training.engine import Engine, make_optimizer
 from vista.training.environment import environment
 from vista.training.parts import make_loader, make_network_and_method
+from vista.training.random_state import Draws
 from vista.training.record import TEST, VAL_GIVEN, VAL_TRUE, Record
 from vista.training.run_folder import RunFolder
 from vista.training.samples import load_samples

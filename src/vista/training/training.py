@@ -15,8 +15,8 @@ from vista.data.loader import Inputs, Loader
 from vista.methods import Method
 from vista.training import learning_rate, run_folder
 from vista.training.config import TrainConfig
-from vista.training.draws import Draws
 from vista.training.engine import Engine
+from vista.training.random_state import Draws
 from vista.training.record import Record
 from vista.training.run_folder import RunFolder
 from vista.training.samples import Samples

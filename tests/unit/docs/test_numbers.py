@@ -11,7 +11,6 @@ import pytest
 from doc_pages import DOCS, ROOT, without_blocks
 
 from vista.reproduce import ledger, page
-from vista.reproduce.ledger import LedgerRecord
 
 EXPLAINING = (
     "index.md",
@@ -46,10 +45,8 @@ def measured() -> set[str]:
 
 def over_seeds() -> Iterator[float]:
     """Means over the seeds of each setting, and their standard errors."""
-    by_cell: dict[str, list[LedgerRecord]] = {}
-    for found in ledger.read(ROOT / "results"):
-        by_cell.setdefault(found.cell, []).append(found)
-    for records, measure, which in product(by_cell.values(), ("accuracy", "gap_true"), ("best", "last")):
+    cells = ledger.by_cell(ledger.read(ROOT / "results")).values()
+    for records, measure, which in product(cells, ("accuracy", "gap_true"), ("best", "last")):
         measured = page.measured(records, measure, which)
         assert measured is not None
         yield measured.mean

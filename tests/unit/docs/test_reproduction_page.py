@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 from doc_pages import DOCS, ROOT
-from numpy.typing import NDArray
+from ledger_bits import right
 
 from vista import functional
 from vista.reproduce import protocol
 from vista.reproduce.protocol import VALIDATION
 from vista.reproduce.table1 import PAPER as TABLE1
 from vista.reproduce.table1 import SETTINGS, papers
-from vista.training import record
 from vista.training.config import INCIDENTAL
 
 PLAIN_IN_THE_PAPER = {percent: papers("ce", f"symmetric {percent} %") for percent in (20, 40, 60)}
@@ -162,13 +161,6 @@ def test_the_protocol_is_the_one_of_two_that_is_nearer_to_the_paper(percent: int
     assert abs(frozen - paper.value) < abs(usual - paper.value)
 
 
-def right(identity: str) -> NDArray[np.bool_]:
-    """Which given validation labels each epoch of a run had right, ``[E, m]``."""
-    (bits,) = (ROOT / "results" / "runs").glob(f"*-{identity}.safetensors")
-    rows, about = record.artefact.read(bits, record.FORMAT, record.VERSION)
-    return np.unpackbits(rows["val_given"], axis=1)[:, : about["sizes"]["val_given"]].astype(bool)
-
-
 @pytest.mark.parametrize("tau", [0, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02])
 def test_what_a_tolerance_would_keep_is_computed_from_the_basic_runs_bits(tau: float) -> None:
     cells = [f"{tau:g}"]
@@ -237,13 +229,8 @@ def test_every_figure_is_measured_or_the_papers_or_a_difference_of_two(ledger: l
         figures |= {theirs[0] - paper["ce"][0]} if theirs and paper["ce"] else set()
     cells = [of_seeds(ledger, method) for method in FROZEN]
     for runs, which in product(cells, WHICH):
-        figures |= {*over_seeds([result(run, which) for run in runs.values()])}
-        figures |= {
-            abs(mean - theirs[0])
-            for mean in over_seeds([result(run, which) for run in runs.values()])[:1]
-            for theirs in paper.values()
-            if theirs
-        }
+        mean, *error = over_seeds([result(run, which) for run in runs.values()])
+        figures |= {mean, *error, *(abs(mean - theirs[0]) for theirs in paper.values() if theirs)}
         for part in ("val_given", "val_true", "test"):
             figures |= {*over_seeds([100 * run["metrics"]["deviation_gap"][part] for run in runs.values()])}
         for other in cells:

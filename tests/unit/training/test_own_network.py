@@ -14,7 +14,7 @@ import vista
 from vista import models
 from vista.cli import main
 from vista.training.config import TrainConfig
-from vista.training.draws import Draws
+from vista.training.random_state import Draws
 from vista.training.run_folder import RunFolder
 
 CPU = torch.device("cpu")

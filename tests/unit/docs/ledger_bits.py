@@ -1,0 +1,16 @@
+"""The trajectories that the ledger keeps, for figures in the docs that are counted from them."""
+
+from __future__ import annotations
+
+import numpy as np
+from doc_pages import ROOT
+from numpy.typing import NDArray
+
+from vista.training import record
+
+
+def right(identity: str) -> NDArray[np.bool_]:
+    """Which given validation labels each epoch of a run had right, ``[E, m]``."""
+    (bits,) = (ROOT / "results" / "runs").glob(f"*-{identity}.safetensors")
+    rows, about = record.artefact.read(bits, record.FORMAT, record.VERSION)
+    return np.unpackbits(rows["val_given"], axis=1)[:, : about["sizes"]["val_given"]].astype(bool)
