@@ -24,7 +24,7 @@ ABOUT = "List the runs below a folder. `vista runs delete RUN...` deletes runs, 
 
 @dataclass(frozen=True)
 class Runs:
-    folder: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DIR")] = "runs"
+    folder: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[DIR]")] = "runs"
     """Folder to look in."""
     json: bool = False
     """Print one JSON object to stdout."""
