@@ -7,7 +7,6 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 Reduction = Literal["mean", "sum", "none"]
 
@@ -64,14 +63,16 @@ class _SoftCrossEntropy(torch.autograd.Function):
         log_p = logits.log_softmax(dim=-1)
         losses = (log_p * targets).sum(dim=-1).neg_()
         probs = log_p.exp_()
-        ctx.save_for_backward(probs, targets)
+        ctx.save_for_backward(logits, probs, targets)
         ctx.mark_non_differentiable(probs)
         return losses, probs
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
-        probs, targets = ctx.saved_tensors
+        logits, probs, targets = ctx.saved_tensors
+        if torch.is_grad_enabled():  # somebody differentiates the gradient: composed, from what it depends on
+            gradient = logits.softmax(dim=-1) * targets.sum(dim=-1, keepdim=True) - targets
+            return gradient * grad.unsqueeze(-1), None, None
         if ctx.sum_to_one:
             return (probs - targets).mul_(grad.unsqueeze(-1)), None, None
         gradient = probs * targets.sum(dim=-1, keepdim=True)

@@ -92,6 +92,16 @@ def drops(num_classes: int, in_channels: int, image_size: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Dropout(0.3), plain(num_classes, in_channels, image_size))
 
 
+def lazy(num_classes: int) -> nn.Module:
+    """Learns from a sample how many inputs its layers have."""
+    return nn.Sequential(nn.Flatten(), nn.LazyLinear(8), nn.ReLU(), nn.LazyLinear(num_classes))
+
+
+def normalised(num_classes: int, in_channels: int, image_size: int) -> nn.Module:
+    """Keeps averages of what it saw in training."""
+    return nn.Sequential(nn.BatchNorm2d(in_channels), plain(num_classes, in_channels, image_size))
+
+
 class LooksUp(nn.Module):
     """Takes its pixels in an order that it has in a buffer, and a mask of them."""
 

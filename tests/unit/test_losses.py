@@ -78,6 +78,21 @@ def test_the_gradient_is_that_of_finite_differences(logits: Tensor, targets: Ten
     assert torch.autograd.gradcheck(loss, (logits.requires_grad_(),))
 
 
+@pytest.mark.parametrize("sum_to_one", [False, True])
+def test_the_gradient_has_a_gradient(logits: Tensor, targets: Tensor, sum_to_one: bool) -> None:
+    """A penalty on gradients differentiates twice."""
+
+    def ours(z: Tensor) -> Tensor:
+        return cross_entropy_and_probs(z, targets, sum_to_one=sum_to_one)[0]
+
+    z = logits.requires_grad_()
+    assert torch.autograd.gradgradcheck(ours, z)
+    (first,) = torch.autograd.grad(ours(z).sum(), z, create_graph=True)
+    (second,) = torch.autograd.grad(first.square().sum(), z)
+    (theirs,) = torch.autograd.grad(F.cross_entropy(z, targets, reduction="sum"), z, create_graph=True)
+    torch.testing.assert_close(second, torch.autograd.grad(theirs.square().sum(), z)[0])
+
+
 @pytest.mark.parametrize("learned", ["logits", "targets", "class_weight", "sample_weight", "all"])
 def test_whoever_learns_targets_or_weights_has_their_gradient(logits: Tensor, targets: Tensor, learned: str) -> None:
     values = {"logits": logits, "targets": targets, "class_weight": drawn(5, seed=2).abs(),

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from vista import models
 from vista.training.config import TrainConfig
@@ -42,7 +43,30 @@ def build_network(config: TrainConfig, data: dict[str, Any]) -> nn.Module:
     network = models.build(
         name, num_classes=len(data["classes"]), in_channels=in_channels, image_size=image_size, seed=config.seed
     )
+    if any(is_lazy(part) for part in (*network.parameters(), *network.buffers())):
+        _draw_lazy_weights(config, network, shape)
     return network.double() if config.precision == "fp64" else network
+
+
+def _draw_lazy_weights(config: TrainConfig, network: nn.Module, shape: tuple[int, ...]) -> None:
+    """Layers such as ``nn.LazyLinear`` draw their weights when they see a sample: from the seed, like all others."""
+    with models.seeded(config.seed), torch.no_grad():
+        try:
+            network.eval()(torch.zeros(1, *shape))
+        except Exception as error:
+            raise does_not_take(config, shape, error) from error
+    network.train()
+
+
+def does_not_take(config: TrainConfig, shape: tuple[int, ...], error: Exception) -> ValueError:
+    """What a network said to a sample of the data."""
+    return ValueError(
+        f"network {config.network!r} does not take samples of shape {in_words(shape)}: {type(error).__name__}: {error}"
+    )
+
+
+def in_words(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))
 
 
 def _looks_channels_last(shape: tuple[int, ...]) -> bool:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from vista import exchange
+from vista import exchange, models
 from vista.methods import Method
 from vista.store import readable
 from vista.training.config import TrainConfig
+from vista.training.network import does_not_take, in_words
 from vista.training.parts import make_loader, make_network_and_method
 from vista.training.samples import Samples
 
@@ -29,27 +32,41 @@ def refuse_changes_of_pictures(config: TrainConfig, samples: Samples) -> None:
             raise ValueError(f"{name} is {value}, but {config.data} has no pictures: leave --{name} out")
 
 
-@torch.no_grad()
 def refuse_misfit(config: TrainConfig, samples: Samples, network: nn.Module) -> None:
     """Find out before the first step whether the network takes these samples and tells these classes apart."""
-    shape, classes = samples.val.sample_shape, len(samples.description["classes"])
-    x = samples.val.clean(torch.arange(1, device=samples.val.device))
-    sizes = " x ".join(map(str, shape))
-    training = network.training
+    sample = samples.val.clean(torch.arange(1, device=samples.val.device))
+    _try(config, samples, network.eval(), sample)
+    if models.is_from_outside(config.network):  # it may give something else while it trains
+        with _unchanged(network, sample.device):
+            _try(config, samples, network.train(), sample.repeat(2, *(1 for _ in sample.shape[1:])))
+
+
+@torch.no_grad()
+def _try(config: TrainConfig, samples: Samples, network: nn.Module, x: Tensor) -> None:
+    count, classes = len(x), len(samples.description["classes"])
     try:
-        logits: object = network.eval()(x)
+        logits: object = network(x)
     except Exception as error:
+        raise does_not_take(config, samples.val.sample_shape, error) from error
+    if not isinstance(logits, Tensor) or logits.shape != (count, classes):
+        found = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+        given = "two samples in training" if network.training else "one sample"
         raise ValueError(
-            f"network {config.network!r} does not take samples of shape {sizes}: {type(error).__name__}: {error}"
-        ) from error
-    finally:
-        network.train(training)
-    if not isinstance(logits, torch.Tensor) or logits.shape != (1, classes):
-        found = f"shape {tuple(logits.shape)}" if isinstance(logits, torch.Tensor) else f"a {type(logits).__name__}"
-        raise ValueError(
-            f"network {config.network!r} gives {found} for one sample of shape {sizes}, "
-            f"but logits of shape (1, {classes}) are needed, one for each class"
+            f"network {config.network!r} gives {found} for {given} of shape {in_words(samples.val.sample_shape)}, "
+            f"but logits of shape ({count}, {classes}) are needed, one for each class"
         )
+
+
+@contextmanager
+def _unchanged(network: nn.Module, device: torch.device) -> Iterator[None]:
+    """What a pass in training changes, as BatchNorm's averages and what torch's generators give next, is put back."""
+    before = [(buffer, buffer.clone()) for buffer in network.buffers()]
+    try:
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            yield
+    finally:
+        for buffer, value in before:
+            buffer.copy_(value)
 
 
 def refuse_frozen(config: TrainConfig, network: nn.Module) -> None:

@@ -13,6 +13,7 @@ from trainings import Trainer, config, ended_as, stopped, train
 import vista
 from vista import models
 from vista.cli import main
+from vista.training import setup
 from vista.training.config import TrainConfig
 from vista.training.random_state import Draws
 from vista.training.run_folder import RunFolder
@@ -69,6 +70,26 @@ def test_draws_from_torchs_generator_are_those_of_the_seed(data: str, tmp_path: 
     assert ended_as(tmp_path / "run") == ended_as(tmp_path / "again")
     train(config(data, network="trainings:drops", seed=1, noise_seed=0, split_seed=0), tmp_path / "other")
     assert ended_as(tmp_path / "run") != ended_as(tmp_path / "other")
+
+
+@pytest.mark.parametrize("method", ["vista", "ema", "kf-kd"])
+def test_weights_that_wait_for_a_sample_are_those_of_the_seed(data: str, tmp_path: Path, method: str) -> None:
+    wanted = config(data, method, network="trainings:lazy")
+    train(wanted, tmp_path / "run")
+    torch.rand(5)
+    train(wanted, tmp_path / "again")
+    assert ended_as(tmp_path / "run") == ended_as(tmp_path / "again")
+    network = vista.load_model(tmp_path / "run", "last")
+    assert type(network[1]) is torch.nn.Linear  # type: ignore[index]
+    assert network(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
+
+
+def test_trying_a_network_out_leaves_no_trace_in_it(data: str, tmp_path: Path) -> None:
+    training = setup.prepare(config(data, "ce", network="trainings:normalised"), RunFolder(tmp_path / "run"), {})
+    before = at_first("trainings:normalised")
+    after = training.network.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert training.network.training
 
 
 @pytest.mark.parametrize("step", [0, 1])

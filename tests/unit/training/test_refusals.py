@@ -64,6 +64,7 @@ def test_a_process_left_with_one_sample_is_named(trainer: Trainer, data: str, tm
             r"gives shape \(1, 2\) for one sample of shape .*, but logits of shape \(1, 10\) are needed",
         ),
         ("misfits:several", "gives a tuple for one sample"),
+        ("misfits:more_in_training", r"gives a tuple for two samples in training of shape 1 x 8 x 8, but logits"),
         ("misfits:other", "does not take samples of shape 1 x 8 x 8: RuntimeError: "),
     ],
 )
@@ -76,6 +77,9 @@ def test_a_network_that_does_not_suit_the_samples_is_named(
         "class Several(nn.Linear):\n    def forward(self, x):\n        return super().forward(x.flatten(1)), x\n"
         "def several(num_classes):\n    return Several(64, num_classes)\n"
         "def other(num_classes):\n    return nn.Sequential(nn.Flatten(), nn.Linear(7, num_classes))\n"
+        "class Aided(nn.Linear):\n    def forward(self, x):\n"
+        "        z = super().forward(x.flatten(1))\n        return (z, z) if self.training else z\n"
+        "def more_in_training(num_classes):\n    return Aided(64, num_classes)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ValueError, match=f"network '{network}' {message}"):
