@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,8 @@ def write(path: Path, content: bytes) -> None:
         on_write("rename", path)
         os.replace(temporary, path)
     except BaseException as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # what cannot be written may not be there to be taken away, or may not be
+            temporary.unlink()
         if isinstance(error, OSError):
             raise OSError(error.errno, f"cannot write {path}: {os.strerror(error.errno or 0)}") from error
         raise

@@ -23,11 +23,12 @@ from vista.cli.arguments import (
     train_config,
 )
 from vista.cli.execute import execute
-from vista.training import distributed, run_folder
+from vista.training import distributed
 from vista.training.comparison import Entry, plan, summary
 from vista.training.config import TrainConfig
 from vista.training.drive import Job
 from vista.training.events import Interrupted
+from vista.training.refusals import refuse_another_run, refuse_strangers
 from vista.training.run_folder import RunFolder
 
 HELP = "train several methods over several seeds, and print a table"
@@ -68,8 +69,10 @@ def run(argv: list[str]) -> int:
     methods = [method.strip() for method in flags.methods.split(",") if method.strip()]
     entries = plan(base, methods, flags.seeds, out, method_name)
     jobs = [job for entry in entries for job in entry.jobs]
-    if not flags.fresh:
-        _refuse_other_runs(jobs)
+    for job in jobs:  # before anything is trained
+        refuse_strangers(RunFolder(job.out))
+        if not flags.fresh:
+            refuse_another_run(job.config.resolved(), RunFolder(job.out))
     try:
         execute(jobs, flags, flags.at_once)
     except Interrupted as error:
@@ -85,16 +88,6 @@ def run(argv: list[str]) -> int:
         assert job.error is not None
         failures.show(job.error, f"{job.out.name}: ")
     return 1 if failed else 0
-
-
-def _refuse_other_runs(jobs: list[Job]) -> None:
-    """Another configuration in the same place is found before anything is trained."""
-    for job in jobs:
-        there = job.out / run_folder.CONFIG
-        if there.exists() and RunFolder(job.out).config().identity() != job.config.resolved().identity():
-            raise ValueError(
-                f"{job.out} holds a run with other options: choose another --out, or replace it with --fresh"
-            )
 
 
 def _common_error(jobs: list[Job]) -> Exception | None:

@@ -17,6 +17,7 @@ from torch import nn
 from vista import durable
 from vista.cli import terminal
 from vista.cli.arguments import parse
+from vista.cli.places import file_to_write
 from vista.integrations import comes_with
 from vista.training.network import load_model, network_name
 from vista.training.run_folder import RunFolder, Which
@@ -39,11 +40,12 @@ def run(argv: list[str]) -> int:
     write = {".safetensors": as_safetensors, ".onnx": as_onnx}.get(Path(flags.to).suffix)
     if write is None:
         raise ValueError(f"--to is {flags.to!r}, but it must end in .safetensors or .onnx")
+    path = file_to_write("to", flags.to)
     folder = RunFolder.open(flags.run)
     network = load_model(folder.path, flags.which)
-    durable.write(Path(flags.to), write(network, description(folder, flags.which)))
+    durable.write(path, write(network, description(folder, flags.which)))
     epoch = folder.metrics()[flags.which]["epoch"]
-    terminal.say(f"{flags.which} network of {folder.path}, epoch {epoch}, is in {flags.to}")
+    terminal.say(f"{flags.which} network of {folder.path}, epoch {epoch}, is in {path}")
     return 0
 
 

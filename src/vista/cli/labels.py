@@ -14,6 +14,7 @@ from vista.analysis import suspect_files, suspects
 from vista.analysis.suspects import Suspects
 from vista.cli import terminal
 from vista.cli.arguments import parse
+from vista.cli.places import file_to_write, folder_to_write
 from vista.training.run_folder import RunFolder
 
 HELP = "rank the training samples whose given label looks wrong"
@@ -50,19 +51,16 @@ def run(argv: list[str]) -> int:
     folder = RunFolder.open(flags.run)
     found = suspects.of_run(folder)
     count = _count(flags, found)
-    place = Path(flags.out) if flags.out else folder.path
-    if place.exists() and not place.is_dir():
-        raise NotADirectoryError(f"out is {place}, which is a file, but the lists need a folder")
-    if flags.clean is not None:
-        _refuse_own_file(Path(flags.clean), folder)
-    place.mkdir(parents=True, exist_ok=True)
+    place = folder_to_write("out", flags.out) if flags.out else folder.path
     written = [place / suspect_files.TABLE, place / suspect_files.LIST]
+    clean = None if flags.clean is None else _label_file(flags.clean, written)
+    place.mkdir(parents=True, exist_ok=True)
     suspect_files.write_csv(written[0], found, count)
     suspect_files.write_json(written[1], found, count)
-    if flags.clean is not None:
+    if clean is not None:
         labels = suspect_files.corrected(folder.labels().given, found, count, drop=flags.drop)
-        suspect_files.write_label_file(Path(flags.clean), labels)
-        written.append(Path(flags.clean))
+        suspect_files.write_label_file(clean, labels)
+        written.append(clean)
     if flags.json:
         print(json.dumps({"run": str(folder.path), **suspect_files.report(found, count)}, allow_nan=False))
         return 0
@@ -70,10 +68,14 @@ def run(argv: list[str]) -> int:
     return 0
 
 
-def _refuse_own_file(path: Path, folder: RunFolder) -> None:
-    """The corrected labels must not be written over what the run is made of."""
-    if path.exists() and path.suffix != ".csv" and path.resolve().is_relative_to(folder.path.resolve()):
-        raise ValueError(f"clean is {path}, which is part of the run: name another file, such as labels.csv")
+def _label_file(given: str, lists: list[Path]) -> Path:
+    """Where the corrected labels go: a CSV, which is read by its name, and none of the lists."""
+    path = file_to_write("clean", given)
+    if path.suffix.lower() != ".csv":
+        raise ValueError(f"clean is {path}, but the labels are written as CSV: name a file that ends in .csv")
+    if path.resolve() in [each.resolve() for each in lists]:
+        raise ValueError(f"clean is {path}, where the list of suspected labels goes: name another file")
+    return path
 
 
 def _count(flags: Labels, found: Suspects) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from vista import durable
 from vista.cli import terminal
 from vista.cli.arguments import parse
+from vista.cli.places import file_to_write
 from vista.data import source
 from vista.data.arrays import checked_inputs
 from vista.npz import read_arrays
@@ -33,7 +35,7 @@ class Predict:
     data: str
     """Samples: the array x of npz:PATH, or the test part of folder:PATH, digits, cifar10 ..."""
     out: Annotated[str, tyro.conf.arg(aliases=["-o"], metavar="FILE")] = "predictions.csv"
-    """CSV file to write: id (position among the samples), label (class name), confidence."""
+    """CSV file to write: id (the sample's place in the data), label (class name), confidence."""
     which: Which = "best"
     """Weights of the best-validation epoch or of the last."""
     root: Annotated[str | None, tyro.conf.arg(metavar="DIR")] = None
@@ -45,34 +47,38 @@ class Predict:
 def run(argv: list[str]) -> int:
     flags = parse(Predict, argv, "predict", "Predict the classes of samples that a run may never have seen.")
     check_device(flags.device)
-    if flags.data.startswith("npz:") and Path(flags.out).resolve() == _path(flags.data).resolve():
-        raise ValueError(f"out is {flags.out}, which holds the samples: name another file")
+    out = file_to_write("out", flags.out)
+    if flags.data.startswith("npz:") and out.resolve() == _path(flags.data).resolve():
+        raise ValueError(f"out is {out}, which holds the samples: name another file")
     folder = RunFolder.open(flags.run)
     classes = folder.data()["classes"]
-    scores = logits(folder, flags.which, samples(flags.data, flags.root), flags.device).astype(np.float64)
+    ids, inputs = samples(flags.data, flags.root)
+    scores = logits(folder, flags.which, inputs, flags.device).astype(np.float64)
     probabilities = np.exp(scores - scores.max(axis=1, keepdims=True))
     probabilities /= probabilities.sum(axis=1, keepdims=True)
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(["id", "label", "confidence"])
-    for place, row in enumerate(probabilities):
+    for sample, row in zip(ids, probabilities, strict=True):
         best = int(row.argmax())
-        table.writerow([place, cell(classes[best]), f"{row[best]:.6f}"])
-    durable.write(Path(flags.out), text.getvalue().encode())
-    terminal.say(f"{len(probabilities):,} predictions are in {flags.out}")
+        table.writerow([sample, cell(classes[best]), f"{row[best]:.6f}"])
+    durable.write(out, text.getvalue().encode())
+    terminal.say(f"{len(probabilities):,} predictions are in {out}")
     return 0
 
 
-def samples(data: str, root: str | None) -> NDArray[Any]:
-    """The samples as they are stored; an ``x`` needs no labels beside it."""
+def samples(data: str, root: str | None) -> tuple[Sequence[int], NDArray[Any]]:
+    """Ids of the samples, and the samples as they are stored; an ``x`` needs no labels beside it."""
     path = _path(data)
     if data.startswith("npz:") and path.is_file():
         found = read_arrays(path, ("x",))
         if "x" in found:
             if not len(found["x"]):
                 raise ValueError(f"{path}: x has shape {found['x'].shape}: there is no sample in it")
-            return checked_inputs(path, "x", found["x"])
-    return source.load(data, root).test_samples()
+            return range(len(found["x"])), checked_inputs(path, "x", found["x"])
+    loaded = source.load(data, root)
+    inputs = loaded.test_samples()
+    return range(len(inputs)) if loaded.set_aside is None else loaded.set_aside.tolist(), inputs
 
 
 def _path(data: str) -> Path:

@@ -14,6 +14,7 @@ from vista.analysis.groups import grouped, read_runs
 from vista.analysis.runs import Run
 from vista.cli import terminal
 from vista.cli.arguments import parse, peek
+from vista.cli.places import file_to_write, folder_to_write
 from vista.report import drawing
 from vista.report.page import write_page
 from vista.report.watch import watch
@@ -50,16 +51,17 @@ def run(argv: list[str]) -> int:
     _refuse_what_does_nothing(flags, argv)
     if not 0 < flags.every < float("inf"):
         raise ValueError(f"every is {flags.every}, but it must be a number of seconds greater than 0")
-    page = Path(flags.out or "report.html") if flags.out or not flags.figures or flags.watch else None
+    page = file_to_write("out", flags.out or "report.html") if flags.out or not flags.figures or flags.watch else None
+    figures = None if flags.figures is None else folder_to_write("figures", flags.figures)
     if page is not None and not page.parent.is_dir():
         raise FileNotFoundError(f"{page.parent} is no folder, so {page} cannot be written there")
     if flags.watch and page is not None:
-        return _watch(flags, page)
+        return _watch(flags, page, figures)
     runs = read_runs(flags.runs)
     if page is not None:
         write_page(runs, page)
         terminal.say(f"wrote {page}")
-    _write_figures(flags, runs)
+    _write_figures(flags, runs, figures)
     return 0
 
 
@@ -72,7 +74,7 @@ def _refuse_what_does_nothing(flags: Report, argv: list[str]) -> None:
         raise ValueError(f"every is {flags.every}, but the page is written once: add --watch to keep it fresh")
 
 
-def _watch(flags: Report, page: Path) -> int:
+def _watch(flags: Report, page: Path, figures: Path | None) -> int:
     def wrote(runs: Sequence[Run], over: bool) -> None:
         epochs = sum(len(run) for run in runs)
         terminal.say(f"wrote {page}: {len(runs)} runs, {epochs} epochs{', all finished' if over else ''}")
@@ -86,16 +88,16 @@ def _watch(flags: Report, page: Path) -> int:
         watch(flags.runs, page, wrote, awaits=awaits, seconds=flags.every)
     except KeyboardInterrupt:
         return 130
-    _write_figures(flags, read_runs(flags.runs))
+    _write_figures(flags, read_runs(flags.runs), figures)
     return 0
 
 
-def _write_figures(flags: Report, runs: Sequence[Run]) -> None:
-    if flags.figures is None:
+def _write_figures(flags: Report, runs: Sequence[Run], place: Path | None) -> None:
+    if place is None:
         return
     empty = next((run for run in runs if not len(run)), None)
     if empty is not None:
         raise ValueError(f"{empty.path} has not ended its first epoch, so there is nothing to draw yet")
     names: Sequence[str] = flags.only or list(drawing.DRAWINGS)
-    for path in drawing.save_all(grouped(runs), Path(flags.figures), names, flags.formats):
+    for path in drawing.save_all(grouped(runs), place, names, flags.formats):
         terminal.say(f"wrote {path}")

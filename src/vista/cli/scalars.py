@@ -7,8 +7,7 @@ from typing import Any
 
 from vista.training.drive import Job
 from vista.training.events import EpochEnded, Event, Finished, Started
-
-FOLDER = "tensorboard"
+from vista.training.run_folder import TENSORBOARD
 
 
 class Scalars:
@@ -34,7 +33,7 @@ class Scalars:
     def __call__(self, job: Job, event: Event) -> None:
         match event:
             case Started(role=None):
-                place = event.folder / FOLDER
+                place = event.folder / TENSORBOARD
                 self._writers[job.out] = self._open(str(place), purge_step=event.epoch)
             case EpochEnded() if job.out in self._writers:  # runs that this one needs first come before it
                 for name, value in event.line.items():

@@ -181,6 +181,17 @@ class TrainConfig:
         return values
 
 
+def first_difference(one: TrainConfig, other: TrainConfig) -> tuple[str, Any, Any] | None:
+    """The first setting that decides the result in which two runs differ, and its values; options one by one."""
+    a, b = one.resolved().chosen(), other.resolved().chosen()
+    if a.method.name != b.method.name:
+        return "method", one.method, other.method
+    fields = [item.name for item in dataclasses.fields(one) if item.name not in (*INCIDENTAL, "method", "options")]
+    values = [(name, a.options.get(name), b.options.get(name)) for name in {**a.options, **b.options}]
+    values += [(name, getattr(one, name), getattr(other, name)) for name in fields]
+    return next((found for found in values if found[1] != found[2]), None)
+
+
 def check_device(device: str) -> None:
     """Refuse what is no device that a run knows."""
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):

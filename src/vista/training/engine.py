@@ -201,7 +201,7 @@ class NotFinite(FloatingPointError):
         shown = ", ".join(map(str, samples[:8])) + (f" and {len(samples) - 8} more" if len(samples) > 8 else "")
         super().__init__(
             f"the loss is not finite in epoch {epoch}, step {step + 1}, on the training samples {shown}: "
-            "a smaller --lr may help; the last good checkpoint stays"
+            "a smaller --lr may help; checkpoints from before it stay"
         )
 
     def __reduce__(self) -> tuple[type[NotFinite], tuple[int, int | None, list[int]]]:

@@ -21,11 +21,12 @@ from vista import durable, exchange
 from vista.methods import EpochEnd
 from vista.training import results, run_folder
 from vista.training.checkpoint import Checkpoints
-from vista.training.config import INCIDENTAL, TrainConfig
+from vista.training.config import TrainConfig
 from vista.training.engine import NotFinite
 from vista.training.events import EpochEnded, Event, Finished, Interrupted, Started, Stepped, Stop, Waiting
 from vista.training.network import load_model
 from vista.training.record import EPOCHS, TEST, VAL_GIVEN, VAL_TRUE
+from vista.training.refusals import refuse_another_run, refuse_strangers
 from vista.training.run_folder import RunFolder
 from vista.training.samples import refuse_changed, refuse_changed_files
 from vista.training.setup import prepare, write_description
@@ -51,8 +52,9 @@ def train(config: TrainConfig, out: str | Path, stop: Stop | None = None, role: 
     """Train in the folder ``out``, from its newest sound checkpoint if it has one, to the end."""
     config, folder = config.resolved(), RunFolder(Path(out))
     checkpoints = Checkpoints(folder.path, exchange.rank())
+    refuse_strangers(folder)
     with folder.locked() if exchange.rank() == 0 else nullcontext(), checkpoints.settled():
-        _refuse_another_run(config, folder)
+        refuse_another_run(config, folder)
         if folder.is_finished():
             refuse_changed_files(folder, config)
             checkpoints.clear()  # it may have been killed between its metrics and this
@@ -160,18 +162,6 @@ def _share_buffers(network: nn.Module) -> None:
 # ---------------------------------------------------------------- starting, saving, stopping
 
 
-def _refuse_another_run(config: TrainConfig, folder: RunFolder) -> None:
-    if (folder.path / run_folder.CONFIG).exists():
-        there = folder.config()
-        if there.identity() != config.identity():
-            fields = (f.name for f in dataclasses.fields(config) if f.name not in INCIDENTAL)
-            other = next(n for n in fields if getattr(there, n) != getattr(config, n))
-            raise ValueError(
-                f"{folder.path} holds another run, with {other}={getattr(there, other)!r} where this one has "
-                f"{getattr(config, other)!r}: choose another --out, or replace it with --fresh"
-            )
-
-
 def _earlier_runs(
     config: TrainConfig, folder: RunFolder, stop: Stop | None
 ) -> Generator[Event, None, dict[str, nn.Module]]:
@@ -262,7 +252,7 @@ def _refuse_broken(training: Training, val_logits: Tensor) -> None:
         shown = ", ".join(map(str, samples[:8])) + (f" and {len(samples) - 8} more" if len(samples) > 8 else "")
         raise FloatingPointError(
             f"after epoch {training.epoch}, step {training.engine.steps_done}, predictions are not finite on the "
-            f"validation samples {shown}: a smaller --lr may help; the last good checkpoint stays"
+            f"validation samples {shown}: a smaller --lr may help; checkpoints from before it stay"
         )
 
 

@@ -13,12 +13,31 @@ from torch import Tensor, nn
 from vista import exchange, models
 from vista.methods import Method
 from vista.store import readable
-from vista.training.config import TrainConfig
+from vista.training.config import TrainConfig, first_difference
 from vista.training.network import does_not_take, in_words
 from vista.training.parts import make_loader, make_network_and_method
+from vista.training.run_folder import CONFIG, RunFolder
 from vista.training.samples import Samples
 
 BATCH_NORM_ALONE = "more than 1 value per channel"  # what torch says of a batch without a spread
+
+
+def refuse_strangers(folder: RunFolder) -> None:
+    """A run does not begin among other things: they would go when it is replaced or deleted."""
+    if not (folder.path / CONFIG).exists() and (found := folder.strangers()):
+        raise ValueError(f"{folder.path} holds {found[0]}, but a run needs a folder of its own: choose another --out")
+
+
+def refuse_another_run(config: TrainConfig, folder: RunFolder) -> None:
+    if not (folder.path / CONFIG).exists():
+        return
+    differing = first_difference(folder.config(), config)
+    if differing is not None:
+        name, theirs, ours = differing
+        raise ValueError(
+            f"{folder.path} holds another run, with {name}={theirs!r} where this one has {ours!r}: "
+            "choose another --out, or replace it with --fresh"
+        )
 
 
 def refuse_changes_of_pictures(config: TrainConfig, samples: Samples) -> None:

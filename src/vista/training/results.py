@@ -26,7 +26,7 @@ def finish(training: Training) -> dict[str, Any]:
     fused = training.method.fused_predictions()
     result: dict[str, Any] = {"format": FORMAT}
     network = on_device(build_network(config, training.samples.description), training.device)
-    for which in ("best", "last"):
+    for which, name in run_folder.WEIGHTS.items():
         network.load_state_dict(weights[which])
         logits = {
             "val": training.logits(network, training.samples.val),
@@ -36,7 +36,7 @@ def finish(training: Training) -> dict[str, Any]:
             logits = {"val": fused[0].log(), "test": fused[1].log()}
         result[which] = {"epoch": epochs[which], **_reports(training, logits)}
         if exchange.rank() == 0:
-            durable.write(path / f"{which}.safetensors", tensors_to_bytes(_plain(weights[which])))
+            durable.write(path / name, tensors_to_bytes(_plain(weights[which])))
     result["deviation_gap"] = mean_deviation_gaps(training.record)
     counts = [line["anchors"] for line in training.record.lines if "anchors" in line]
     result["anchors_max"] = max(counts) if counts else None

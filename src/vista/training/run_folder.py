@@ -19,13 +19,19 @@ from torch import Tensor
 from vista import durable
 from vista.noise import NoisyLabels
 from vista.split import Split
+from vista.training import checkpoint
 from vista.training.config import TrainConfig
-from vista.training.record import Record
+from vista.training.record import COVERAGE, EPOCHS, TIMINGS, Record
 
 CONFIG, ENVIRONMENT, DATA, METRICS = "config.json", "environment.json", "data.json", "metrics.json"
 LABELS, SPLIT, TEACHER, LOCK = "labels.safetensors", "split.safetensors", "teacher.safetensors", "lock"
-EARLIER = "earlier"
+EARLIER, TENSORBOARD = "earlier", "tensorboard"
 Which = Literal["best", "last"]
+WEIGHTS: dict[Which, str] = {"best": "best.safetensors", "last": "last.safetensors"}
+OWN = frozenset((
+    CONFIG, ENVIRONMENT, DATA, METRICS, LABELS, SPLIT, TEACHER, LOCK, *WEIGHTS.values(), EPOCHS, TIMINGS, COVERAGE,
+    EARLIER, TENSORBOARD, checkpoint.FOLDER, checkpoint.BLOBS,
+))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -101,13 +107,20 @@ class RunFolder:
         return _tensors(self.path / TEACHER)["teacher"]
 
     def weights(self, which: Which) -> dict[str, Tensor]:
-        path = self.path / f"{which}.safetensors"
+        path = self.path / WEIGHTS[which]
         if not path.exists():
-            raise FileNotFoundError(f"{path} is not there: the run has not finished (`vista resume {self.path}`)")
+            why = "the run was kept without its weights" if self.is_finished() else "the run has not finished"
+            advice = "" if self.is_finished() else f" (`vista resume {self.path}`)"
+            raise FileNotFoundError(f"{path} is not there: {why}{advice}")
         return _tensors(path)
 
     def is_finished(self) -> bool:
         return (self.path / METRICS).exists()
+
+    def strangers(self) -> list[str]:
+        """What lies in the folder and is not of a run."""
+        there = [path.name for path in self.path.iterdir()] if self.path.is_dir() else []
+        return sorted(name for name in there if name not in OWN and not name.startswith("."))
 
     def size(self) -> int:
         """Bytes on disk, without those of other runs that lie in the folder."""
@@ -163,7 +176,7 @@ class RunFolder:
                 with file:
                     file.seek(0)
                     owner = file.read().strip() or "another one"
-                raise RuntimeError(f"{self.path} is in use by process {owner}; choose another --out or wait") from error
+                raise RuntimeError(f"{self.path} is in use by process {owner}: wait until that has ended") from error
 
     def _leave(self, made: list[Path]) -> None:
         """Take away the lock, and the folders that were made for it, if nothing else came into them."""
@@ -210,6 +223,13 @@ def _tensors(path: Path) -> dict[str, Tensor]:
         return load_file(path)
     except SafetensorError as error:
         raise ValueError(f"{path} is damaged or cut short: {error}") from error
+
+
+def owner_of(path: Path) -> Path | None:
+    """The run that the file is a part of, or would be; a page or a list that somebody put there is none."""
+    path = path.resolve()
+    places = (place for place in path.parents if (place / CONFIG).is_file())
+    return next((place for place in places if path.relative_to(place).parts[0] in OWN), None)
 
 
 def find_runs(root: str | Path) -> list[RunFolder]:

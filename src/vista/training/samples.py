@@ -108,11 +108,11 @@ def refuse_changed(folder: RunFolder, config: TrainConfig, given: NoisyLabels, f
 
 
 def refuse_changed_files(folder: RunFolder, config: TrainConfig) -> None:
-    """The same for a finished run, whose data need not be read: only where they lie in one file that may be rewritten.
+    """The same for a finished run, whose data need not be read: only where they lie in files that may be rewritten.
 
     Where they are gone there is nothing to compare, and the run is as good as it was.
     """
-    if noise.parse(config.noise).kind not in ("file", "human") and not config.data.startswith("npz:"):
+    if noise.parse(config.noise).kind not in ("file", "human") and not config.data.startswith(("npz:", "folder:")):
         return
     try:
         data = source.load(config.data, config.root)

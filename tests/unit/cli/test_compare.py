@@ -95,7 +95,7 @@ def test_a_run_that_one_of_two_processes_cannot_make_stops_both(small: Small, po
     Path("c").mkdir()
     with RunFolder(Path("c/ce-seed0")).locked():
         first, second = in_two_processes(port, *words)
-    in_use = f"c/ce-seed0 is in use by process {os.getpid()}; choose another --out or wait"
+    in_use = f"c/ce-seed0 is in use by process {os.getpid()}: wait until that has ended"
     assert (first.code, first.out, first.err) == (1, "", f"vista: error: ce-seed0: {in_use}\n")
     assert second.code == 1, "it was left alone in the run"
     assert "vista: error: process 1: ce-seed0: " in second.err

@@ -65,9 +65,14 @@ def test_lists_and_labels_do_not_overwrite_the_run(vista: Vista, trained: Path) 
     assert said.code == 2
     assert "clean is trained/config.json, which is part of the run" in said.err
     Path("file").touch()
-    assert (
-        "out is file, which is a file, but the lists need a folder" in vista("labels", "trained", "--out", "file").err
-    )
+    assert "out is file, which is a file, but a folder is needed" in vista("labels", "trained", "--out", "file").err
     assert vista("labels", "trained", "--out", "file").code == 2
+    for clean, why in (
+        ("labels.npz", "is labels.npz, but the labels are written as CSV"),
+        ("trained/suspected_labels.csv", "where the list of suspected labels goes"),
+    ):
+        said = vista("labels", "trained", "--clean", clean)
+        assert said.code == 2
+        assert why in said.err
     assert vista("labels", "trained", "--clean", "trained/labels.csv").code == 0
     assert vista("labels", "trained", "--clean", "trained/labels.csv").code == 0

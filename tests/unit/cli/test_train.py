@@ -110,6 +110,30 @@ def test_fresh_leaves_no_old_run_to_be_taken_for_a_new_one(
     assert not Path("runs/ce-seed0/metrics.json").exists()
 
 
+@pytest.mark.parametrize("fresh", [(), ("--fresh",)])
+@pytest.mark.parametrize("command", ["train", "compare"])
+def test_a_run_does_not_begin_among_other_things_which_would_go_with_it(
+    vista: Vista, small: Small, command: str, fresh: tuple[str, ...]
+) -> None:
+    run = Path("place") if command == "train" else Path("place/ce-seed0")
+    (run / "notes").mkdir(parents=True)
+    (run / "notes" / "mine.txt").write_text("precious")
+    several = ("--methods", "ce", "--seeds", "1") if command == "compare" else ()
+    said = vista(command, *small, *several, "--out", "place", *fresh)
+    assert said.code == 2
+    assert f"{run} holds notes, but a run needs a folder of its own: choose another --out" in said.err
+    assert [path.name for path in run.iterdir()] == ["notes"]
+
+
+def test_another_option_in_the_same_place_is_named(vista: Vista, small: Small) -> None:
+    words = ("--out", "run", "--quiet")
+    assert vista("train", *small, "--method", "vista", *words).code == 0
+    said = vista("train", *small, "--method", "vista", "--tau", "0.5", *words)
+    assert "run holds another run, with tau=0.0 where this one has 0.5: choose another --out, or replace" in said.err
+    said = vista("train", *small, "--method", "ce", *words)
+    assert "run holds another run, with method='vista' where this one has 'ce'" in said.err
+
+
 def test_fresh_refuses_all_or_nothing(vista: Vista, small: Small) -> None:
     words = ("compare", *small, "--methods", "ce", "--seeds", "2", "--out", "runs", "--quiet")
     assert vista(*words).code == 0

@@ -20,7 +20,8 @@ import torch
 
 from vista.cli.arguments import method_flag
 from vista.cli.methods import explanations
-from vista.data import download
+from vista.cli.predict import samples
+from vista.data import download, source
 from vista.methods import available, choose
 from vista.training import run_folder
 
@@ -302,6 +303,67 @@ def test_predictions_do_not_overwrite_their_samples(vista: Vista, trained: Path,
     assert said.code == 2
     assert "which holds the samples: name another file" in said.err
     assert Path("own.npz").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["config.json", "metrics.json", "last.safetensors", "checkpoints/page.html"])
+@pytest.mark.parametrize("command", ["export", "predict", "report", "labels"])
+def test_nothing_is_written_over_a_part_of_a_run(
+    vista: Vista, trained: Path, data: str, command: str, name: str
+) -> None:
+    words = {
+        "export": ("export", "trained", "--to"),
+        "predict": ("predict", "trained", "--data", data, "-o"),
+        "report": ("report", "trained", "-o"),
+        "labels": ("labels", "trained", "--clean"),
+    }[command]
+    if command == "export" and not name.endswith(".safetensors"):
+        pytest.skip("an exported network is named otherwise")
+    before = {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()}
+    said = vista(*words, f"trained/{name}")
+    assert said.code == 2
+    assert f"is trained/{name}, which is part of the run" in said.err
+    assert {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()} == before
+
+
+def test_files_go_home_and_into_the_runs_folder(
+    vista: Vista, trained: Path, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    assert vista("predict", "trained", "--data", data, "-o", "~/p.csv").code == 0
+    assert vista("report", "trained", "-o", "~/r.html").code == 0
+    assert vista("export", "trained", "--to", "~/n.safetensors").code == 0
+    assert sorted(path.name for path in (tmp_path / "home").iterdir()) == ["n.safetensors", "p.csv", "r.html"]
+    assert vista("report", "trained", "-o", "trained/report.html").code == 0
+    assert Path("trained/report.html").exists()
+
+
+def test_a_file_where_a_folder_of_figures_should_be_is_named(vista: Vista, trained: Path) -> None:
+    Path("file").touch()
+    said = vista("report", "trained", "--figures", "file")
+    assert said.code == 2
+    assert "figures is file, which is a file, but a folder is needed" in said.err
+
+
+def test_samples_that_were_set_aside_are_predicted_under_their_ids() -> None:
+    x, y = np.random.default_rng(0).normal(size=(60, 6)), np.arange(60) % 3
+    np.savez("one.npz", x=x, y=y)
+    np.savez("two.npz", x_train=x, y_train=y, x_test=x[:9], y_test=y[:9])
+    ids, inputs = samples("digits", None)
+    digits = source.load("digits")
+    assert digits.set_aside is not None
+    assert list(ids) == digits.set_aside.tolist()
+    assert np.array_equal(inputs, digits.inputs[list(ids)])
+    assert list(samples("npz:one.npz", None)[0]) == list(range(60)), "all of x, in its order"
+    assert list(samples("npz:two.npz", None)[0]) == list(range(9))
+
+
+def test_a_run_kept_without_its_weights_says_so(vista: Vista, trained: Path) -> None:
+    (trained / "best.safetensors").unlink()
+    said = vista("export", "trained", "--to", "net.safetensors")
+    assert said.code == 2
+    assert "best.safetensors is not there: the run was kept without its weights" in said.err
+    assert "resume" not in said.err
 
 
 # ---------------------------------------------------------------- methods and data

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from PIL import Image
 from trainings import config, stopped, train
 
 from vista.cli import main
@@ -149,3 +150,22 @@ def test_a_finished_run_whose_data_are_gone_is_as_good_as_it_was(by_copy: TrainC
     train(by_copy, tmp_path / "run")
     Path(by_copy.data.removeprefix("npz:")).unlink()
     assert [type(event) for event in train(by_copy, tmp_path / "run")] == [Finished]
+
+
+@pytest.fixture
+def by_folder(tmp_path: Path) -> TrainConfig:
+    """A run on a folder of pictures."""
+    rng = np.random.default_rng(0)
+    for place in range(60):
+        path = tmp_path / "pictures" / f"class{place % 3}" / f"{place}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (8, 8), dtype=np.uint8)).save(path)
+    return config(f"folder:{tmp_path / 'pictures'}", "ce", validation=12)
+
+
+def test_other_pictures_in_the_folder_of_a_finished_run_are_refused(by_folder: TrainConfig, tmp_path: Path) -> None:
+    train(by_folder, tmp_path / "run")
+    assert isinstance(train(by_folder, tmp_path / "run")[0], Finished)
+    picture = tmp_path / "pictures" / "class1" / "31.png"
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save(picture)
+    assert "trained on other inputs than --data folder:" in refusal(by_folder, tmp_path / "run")

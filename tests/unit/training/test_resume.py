@@ -129,7 +129,7 @@ def test_a_loss_that_is_not_finite_names_epoch_step_and_samples(
     said = capfd.readouterr().err
     samples = said.partition("on the training samples ")[2].partition(" and 55 more")[0].split(", ")
     assert "vista: error: the loss is not finite in epoch 2, step 2, on the training samples" in said
-    assert "the last good checkpoint stays" in said
+    assert "checkpoints from before it stay" in said
     run = RunFolder.open(tmp_path / "run")
     assert {int(sample) for sample in samples} <= set(run.split().train.tolist())
     assert Checkpoints(run.path).names()[0] == "epoch-00002-step-0000001", "that before the step"

@@ -104,7 +104,7 @@ def test_a_second_process_is_refused_naming_the_first(data: str, tmp_path: Path,
     with RunFolder(tmp_path / "run").locked():
         ended = trainer.try_to(config(data), tmp_path / "run")
         assert ended.failed
-        said = f"{tmp_path / 'run'} is in use by process {os.getpid()}; choose another --out or wait"
+        said = f"{tmp_path / 'run'} is in use by process {os.getpid()}: wait until that has ended"
         assert f"RuntimeError: {said}" in ended.output
         assert [path.name for path in (tmp_path / "run").iterdir()] == [run_folder.LOCK]
         with pytest.raises(RuntimeError, match=f"in use by process {os.getpid()}"):
