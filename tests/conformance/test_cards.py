@@ -7,13 +7,15 @@ import inspect
 import json
 import re
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from vista.cli.methods import explanations
-from vista.methods import Method, available
+from vista.methods import Method, available, choose
 from vista.reproduce import ledger
 
 PROJECT = Path(__file__).parents[2]
@@ -55,6 +57,25 @@ def test_its_card_names_every_option_and_variant(card: str, method: str) -> None
     assert [name for name in rows if name not in options] == []
     assert [name for name in options if not re.search(rf"\b{name}\b", card)] == []
     assert [variant for variant in METHODS[method].variants if variant not in card] == []
+
+
+def read(text: str) -> Any:
+    """What a card says of a default: a number, a share such as 80 / 300, or a word."""
+    number = re.match(r"[\d.]+( / \d+)?", text)
+    if number:
+        return float(Fraction(number[0].replace(" ", "")))
+    return {"none": None, "false": False}.get(text, text)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_its_card_has_the_defaults_of_its_options(card: str, method: str) -> None:
+    for first, cell in re.findall(r"^\|([^|]*`[^|]*)\|([^|]*)\|", parts_of(card)["Defaults"], flags=re.MULTILINE):
+        usual, *others = cell.strip().split("; ")
+        names = re.findall(r"`(\w+)`", first)
+        for name, text in zip(names, usual.split(", ")):
+            assert read(text) == choose(method).options[name], name
+        for value, variant in (other.split(" for ") for other in others):
+            assert read(value) == choose(variant).options[names[0]], variant
 
 
 @pytest.mark.parametrize("method", METHODS)
