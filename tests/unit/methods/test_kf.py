@@ -92,6 +92,12 @@ def test_state_survives(task, Linear5):
     torch.testing.assert_close(one.fused_predictions(), other.fused_predictions(), rtol=0, atol=0)
 
 
+def test_the_room_it_asks_for_holds_what_it_keeps_of_validation_samples(task, Linear5):
+    method = trained(task, Linear5)
+    kept = method.get_extra_state()["predictions"].values()
+    assert method.bytes_at_most() == sum(probs["val"].nbytes for probs in kept)
+
+
 def test_nothing_to_fuse(task, Linear5):
     with pytest.raises(ValueError, match="val_probs holds no epoch"):
         KnowledgeFusion(task, Linear5(), KnowledgeFusion.Config()).fused_predictions()

@@ -149,6 +149,20 @@ def test_state_survives(task, network):
     assert set(loaded.get_extra_state()["checkpoints"]) == {"3"}
 
 
+@pytest.mark.parametrize(("tau", "most"), [(0.0, 4), (0.3, 3)])
+def test_the_room_it_asks_for_holds_its_anchors(make_task, network, tau, most):
+    """States that each have other samples right: without pruning all stay, above 30 % of the samples only three."""
+    method = VistaEma(make_task(val_labels=torch.zeros(13, dtype=torch.long), epochs=4), network, VistaEma.Config(tau))
+    for epoch in range(1, 5):
+        logits = torch.eye(5)[[1]].repeat(13, 1)
+        logits[4 * epoch - 4 : 4 * epoch, 0] = 2.0
+        method.end_epoch(EpochEnd(epoch, network, logits, torch.arange(13), torch.zeros(0, 5), iter, pictures))
+    kept = method.get_extra_state()["checkpoints"].values()
+    assert len(kept) == most
+    assert method.bytes_at_most() >= sum(weights.nbytes for weights in kept)
+    assert method.bytes_at_most() <= 4 * flat_parameters(network).nbytes, "no epoch has more than one state"
+
+
 def test_it_says_that_it_is_a_reconstruction():
     assert VistaEma.reconstruction
 
