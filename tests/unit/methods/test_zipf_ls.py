@@ -54,12 +54,12 @@ def test_ranks_share_their_best_on_ties_and_masses_sum_to_one():
     np.testing.assert_allclose(zipf(normal(6, 9)).sum(1).numpy(), 1.0, rtol=1e-6)
 
 
-def test_votes_are_won_positions_of_the_map_enlarged_twice():
+@pytest.mark.parametrize(("level", "won"), [(1.0, 12.0), (2.5, 8.0)])
+def test_votes_are_won_positions_of_the_map_enlarged_twice(level, won):
     dense = torch.zeros(1, 3, 2, 2)
-    dense[0, 0], dense[0, 2, 0, 0], dense[0, 2, 0, 1] = 1.0, 9.0, 9.0
-    counted = votes(dense)[0].tolist()
-    # Class 2 has 9 in the upper row. Enlarged to four rows that is 9, 6.75, 2.25 and 0, against 1 of class 0.
-    assert counted == [4.0, 0.0, 12.0]
+    dense[0, 0], dense[0, 2, 0, 0], dense[0, 2, 0, 1] = level, 9.0, 9.0
+    # Class 2 has 9 in the upper row. Enlarged to four rows that is 9, 6.75, 2.25 and 0, against the level of class 0.
+    assert votes(dense)[0].tolist() == [16.0 - won, 0.0, won]
 
 
 def test_the_term_against_numpy():
