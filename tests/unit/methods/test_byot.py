@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from vista.methods import choose
-from vista.methods.byot import NEUTRAL, Byot, byot_terms, feature_gap
+from vista.methods.byot import NEUTRAL, Byot, bottleneck, byot_terms, feature_gap
 from vista.models import build
 
 
@@ -66,6 +66,14 @@ def test_the_deepest_head_teaches_without_learning():
 def test_maps_that_were_halved_differently_are_compared_where_both_are():
     shallow, deep = torch.rand(2, 3, 4, 4), torch.rand(2, 3, 3, 3)
     torch.testing.assert_close(feature_gap(shallow, deep), feature_gap(shallow[..., :3, :3], deep))
+
+
+@pytest.mark.parametrize(("inputs", "inner"), [(16, 4), (3, 1)])
+def test_a_bottleneck_halves_the_map_through_a_quarter_of_its_channels(inputs, inner):
+    neck = bottleneck(inputs, 6)
+    assert neck(torch.rand(2, inputs, 8, 5)).shape == (2, 6, 4, 3)
+    convolutions = [tuple(layer.weight.shape) for layer in neck if isinstance(layer, torch.nn.Conv2d)]
+    assert convolutions == [(inner, inputs, 1, 1), (inner, inner, 3, 3), (6, inner, 1, 1)]
 
 
 def test_neutral_main_head_is_plain_cross_entropy(make_task, network, batch):

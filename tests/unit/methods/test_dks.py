@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from vista.methods import choose
-from vista.methods.dks import NEUTRAL, Dks, dks_terms
+from vista.methods.dks import NEUTRAL, Block, Branch, Dks, dks_terms
 from vista.models import build
 
 
@@ -75,6 +75,20 @@ def test_two_branches_leave_before_the_last_stage_and_train(make_task, network, 
     assert [len(branch.blocks) for branch in method.branches] == [3, 2]
     method.loss(network, batch).backward()
     assert all(p.grad is not None for p in [*method.parameters(), *network.parameters()])
+
+
+def test_a_branch_has_the_maps_of_the_stages_it_repeats_and_one_more_of_the_last():
+    branch, shapes = Branch((2, 3, 4), num_classes=7), []
+    for block in branch.blocks:
+        block.register_forward_hook(lambda _block, _given, made: shapes.append(tuple(made.shape)))
+    assert branch(torch.rand(2, 2, 8, 8)).shape == (2, 7)
+    assert shapes == [(2, 3, 4, 4), (2, 4, 2, 2), (2, 4, 2, 2)]
+
+
+def test_a_block_that_keeps_the_size_adds_to_what_it_was_given():
+    block, x = Block(3, 3, stride=1), torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+    torch.nn.init.zeros_(block.residual[-1].weight)
+    assert torch.equal(block(x), F.relu(x))
 
 
 def test_a_network_of_two_stages_has_one_branch(make_task):

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from vista.methods import choose
-from vista.methods.frskd import NEUTRAL, Frskd, Pyramid, frskd_terms
+from vista.methods.frskd import NEUTRAL, Frskd, Fuse, Pyramid, frskd_terms
 from vista.models import build
 
 
@@ -86,6 +86,25 @@ def test_refined_maps_have_the_size_of_those_they_refine(sizes):
     logits, refined = Pyramid(channels, 7, width=2, depth=2)(maps)
     assert logits.shape == (2, 7)
     assert [tuple(m.shape) for m in refined] == [(2, 2 * c, s, s) for c, s in zip(channels, sizes)]
+
+
+def test_maps_are_averaged_by_weights_that_are_kept_positive():
+    fuse = Fuse(3, channels=2, depth=1)
+    fuse.refine = torch.nn.Identity()
+    with torch.no_grad():
+        fuse.weights.copy_(torch.tensor([3.0, -2.0, 1.0]))
+    first, second, third = torch.randn(3, 2, 2, 4, 4, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(fuse(first, second, third), 0.75 * first + 0.25 * third, rtol=0, atol=1e-3)
+
+
+def test_every_node_of_the_pyramid_has_a_weight_for_each_map_it_averages():
+    pyramid, met = Pyramid((2, 3, 4, 5), 7, width=2, depth=2), []
+    nodes = [module for module in pyramid.modules() if isinstance(module, Fuse)]
+    for node in nodes:
+        node.register_forward_pre_hook(lambda fuse, maps: met.append((len(fuse.weights), len(maps))))
+    pyramid([torch.rand(2, c, s, s) for c, s in zip((2, 3, 4, 5), (8, 4, 2, 1))])
+    assert len(met) == len(nodes)
+    assert all(weights == maps for weights, maps in met)
 
 
 def test_samples_without_a_label_are_left_out_of_the_mean(make_task, network, batch):
