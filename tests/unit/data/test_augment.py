@@ -98,6 +98,17 @@ def test_the_share_of_a_box_is_its_share_of_pixels() -> None:
     assert ((shares >= 0) & (shares <= 1)).all()
 
 
+def test_a_box_that_no_border_cuts_is_square_and_has_the_area_wanted() -> None:
+    size, steps = 1000, 400
+    wanted = torch.rand(steps, generator=generator(0))  # the first that is drawn
+    top, bottom, left, right, share = draw_boxes(CutMix(1.0), steps, size, size, generator(0)).unbind(1)
+    whole = (top > 0) & (left > 0) & (bottom < size) & (right < size)
+    assert whole.sum() > 50
+    assert torch.equal((bottom - top)[whole], (right - left)[whole])
+    torch.testing.assert_close(share[whole], wanted[whole], rtol=0, atol=2 / size)
+    assert (share >= wanted - 1e-6).all(), "a border takes from the box alone"
+
+
 def test_a_box_holds_the_other_picture_at_the_same_place() -> None:
     own, other = torch.arange(H * W).float().view(1, 1, H, W), -torch.arange(H * W).float().view(1, 1, H, W)
     mixed = cut_and_mix(own, other, torch.tensor([2.0, 5.0, 1.0, 4.0, 1 - 9 / (H * W)]))
