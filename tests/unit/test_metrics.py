@@ -241,8 +241,8 @@ class TestRefusals:
     def test_what_is_no_probability(self, metric):
         with pytest.raises(ValueError, match=r"probs\[0\] sums to 1.004, but probabilities sum to 1"):
             metric(self.PROBS * 1.004, self.LABELS)
-        with pytest.raises(ValueError, match=r"probs\[0, 0\] is -0.5, but a probability is at least 0"):
-            metric(np.tile([-0.5, 0.5, 0.5, 0.5], (3, 1)), self.LABELS)
+        with pytest.raises(ValueError, match=r"probs\[0, 1\] is -0.5, but a probability is at least 0"):
+            metric(np.tile([0.0, -0.5, 0.5, 1.0], (3, 1)), self.LABELS)
         metric(self.PROBS * 1.0009, self.LABELS)
 
     @pytest.mark.parametrize("k", [0, 5])

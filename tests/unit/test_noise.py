@@ -42,6 +42,7 @@ def test_a_specification_has_one_spelling(spec, canonical):
         ("asymmetric:", "write it as 'asymmetric:0.2'"),
         ("symmetric:40", "the noise rate is 40, but it must lie between 0 and 1"),
         ("symmetric:-0.1", "the noise rate is -0.1"),
+        ("symmetric:1.01", "the noise rate is 1.01"),
         ("symmetric:nan", "the noise rate is nan"),
         ("symmetric:a", "the noise rate is 'a', which is no number"),
         ("none:0.1", "'none' takes no value"),
