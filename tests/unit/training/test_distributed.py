@@ -77,7 +77,7 @@ def divided(data: str, method: str, **changes: Any) -> Any:
     return config(data, method, network="trainings:plain", precision="fp64", batch_size=12, lr=0.2, **changes)
 
 
-@pytest.mark.parametrize("method", ["ce", "vista"])
+@pytest.mark.parametrize("method", ["ce", "vista", "kf-kd"])
 def test_two_processes_train_to_the_weights_of_one(trainer: Trainer, data: str, tmp_path: Path, method: str) -> None:
     for processes in (1, 2):
         trainer(divided(data, method), tmp_path / str(processes), processes=processes)
