@@ -29,7 +29,7 @@ def fake(results: Path, method: str, changes: dict, seed: int, best: float, last
     metrics = {
         "best": {"epoch": 3, "test": {"top1": best / 100, **report}},
         "last": {"epoch": 4, "test": {"top1": last / 100, **report}},
-        "deviation_gap": {"val_given": 0.05, "val_true": 0.1, "test": 0.1},
+        "deviation_gap": {"val_given": 0.05, "val_true": 0.1, "test": 0.2},
         "anchors_max": 12,
     }
     environment = {"device": "a card", "torch": "2.13.0", "commit": "abc"}
@@ -85,6 +85,25 @@ def test_means_errors_and_verdicts_are_those_of_the_records(tmp_path: Path) -> N
     )
 
 
+@pytest.mark.parametrize(
+    ("measure", "best", "last"),
+    [
+        ("accuracy", 59.0, 55.0),
+        ("error", 41.0, 45.0),
+        ("top5_error", 10.0, 10.0),
+        ("aurc", 50.0, 50.0),
+        ("anchors", 12.0, 12.0),
+        ("gap_given", 5.0, 5.0),
+        ("gap_true", 10.0, 10.0),
+        ("gap_test", 20.0, 20.0),
+    ],
+)
+def test_measures_are_in_the_units_they_name(tmp_path: Path, measure: str, best: float, last: float) -> None:
+    record = ledger.read_record(fake(tmp_path, "vista", protocol.symmetric(40), 0, 59.0, 55.0))
+    for which, expected in (("best", best), ("last", last)):
+        assert page.measured([record], measure, which) == page.Measured(pytest.approx(expected), None, 1)
+
+
 def test_a_gain_is_over_the_seeds_that_both_have(tmp_path: Path) -> None:
     forty = protocol.symmetric(40)
     for seed, ce in enumerate((59.0, 60.0, 70.0)):
@@ -133,6 +152,7 @@ def test_several_tables_share_their_runs_and_any_part_of_a_name_will_do() -> Non
     ]
     both = [run.config.identity() for run in runs.wanted([study("table1"), study("calibration")], [])]
     assert len(both) == len(set(both)), "what two tables share is run once"
+    assert {run.config.seed for run in runs.wanted([study("table1")], [])} == {0, 1, 2}, "three as in the paper"
     seeds = [run.config.seed for run in runs.wanted([study("table1"), study("calibration")], [], only=["validation"])]
     assert set(seeds) == {0}, "a table keeps its own number of seeds beside one that has more"
 
