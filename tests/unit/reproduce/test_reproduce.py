@@ -287,6 +287,18 @@ def test_hours_count_what_a_methods_step_costs() -> None:
     assert hours["ban"] == pytest.approx(2.4 * hours["ce"]), "its teacher is a run of its own"
 
 
+def test_hours_count_the_pictures_the_batches_and_the_network() -> None:
+    def hours(**changes: Any) -> float:
+        return runs.estimated_hours(protocol.configuration("ce", changes, 0))
+
+    noisy = hours(noise="symmetric:0.4")
+    assert noisy == pytest.approx(200 * 0.98 * 50_000 / runs.IMAGES_PER_SECOND / 60 / 60)
+    assert hours() == pytest.approx(2 * noisy), "clean labels have batches of 32, not 64"
+    assert hours(noise="symmetric:0.4", batch_size=256) == pytest.approx(noisy), "larger ones help little"
+    assert hours(data="tinyimagenet") == pytest.approx(8 * hours()), "twice the pictures, four times their pixels"
+    assert hours(network="resnet101") == pytest.approx(4.5 * hours())
+
+
 def test_the_papers_table_3_has_its_errors() -> None:
     errors = {
         (cell.setting, cell.method, cell.measure): cell.paper.error for cell in study("table3").cells if cell.paper
