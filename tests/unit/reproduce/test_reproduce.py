@@ -85,6 +85,13 @@ def test_means_errors_and_verdicts_are_those_of_the_records(tmp_path: Path) -> N
     )
 
 
+def test_a_difference_counts_the_papers_error_too(tmp_path: Path) -> None:
+    for seed, accuracy in enumerate((59.62, 60.62, 61.62)):
+        fake(tmp_path, "ce", protocol.symmetric(40), seed, accuracy, accuracy)
+    # 1.25 is more than twice our own error of 0.577, but not than 2 * hypot(0.577, 0.36) = 1.36
+    assert "| 60.62 ± 0.58 | 60.62 ± 0.58 | 59.37 ± 0.36 |  |  |  | +1.25, within two SE |" in page.write(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("measure", "best", "last"),
     [
