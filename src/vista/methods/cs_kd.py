@@ -15,17 +15,24 @@ from vista.methods.base import Batch, Method
 NEUTRAL: dict[str, Any] = {"weight": 0.0}
 
 
-def class_consistency(logits: Tensor, partner: Tensor, temperature: float, labelled: Tensor | None = None) -> Tensor:
+def class_consistency(
+    logits: Tensor,
+    partner: Tensor,
+    temperature: float,
+    labelled: Tensor | None = None,
+    rows: Tensor | None = None,
+) -> Tensor:
     r""":math:`T^2\, \mathrm{KL}(\sigma(z'/T) \| \sigma(z/T))`, the mean over the rows that are ``labelled`` ``[B]``.
 
     ``logits`` ``[B, K]`` learn from the ``partner``'s, through which no gradient goes. A sample without a label has
-    no class to share, so its row teaches itself nothing.
+    no class to share, so its row teaches itself nothing. ``rows`` is what to divide by in place of their number here.
     """
     partner = partner.detach()
     if labelled is None:
         return distillation_kl(logits, partner, temperature)
     partner = torch.where(labelled.unsqueeze(1), partner, logits.detach())
-    return distillation_kl(logits, partner, temperature) * len(logits) / labelled.sum().clamp(min=1)
+    rows = labelled.sum().clamp(min=1) if rows is None else rows
+    return distillation_kl(logits, partner, temperature) * len(logits) / rows
 
 
 class CsKd(Method):
@@ -55,6 +62,7 @@ class CsKd(Method):
         labelled = None
         if self.task.has_missing_labels:
             labelled = self.task.labels.index_select(0, batch.index) >= 0
-        hard = self.cross_entropy(logits, self.targets(batch.index))
-        shared: Tensor = self.config.weight * class_consistency(logits, partner, self.config.temperature, labelled)
-        return hard + shared
+        targets = self.targets(batch.index)
+        term = class_consistency(logits, partner, self.config.temperature, labelled, self.rows(targets))
+        loss: Tensor = self.cross_entropy(logits, targets) + self.config.weight * term
+        return loss

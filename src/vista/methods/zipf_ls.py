@@ -45,17 +45,18 @@ def zipf(scores: Tensor) -> Tensor:
     return mass / mass.sum(dim=1, keepdim=True)
 
 
-def zipf_term(logits: Tensor, scores: Tensor, labels: Tensor) -> Tensor:
+def zipf_term(logits: Tensor, scores: Tensor, labels: Tensor, rows: Tensor | None = None) -> Tensor:
     r"""Mean :math:`\mathrm{KL}(Z \,\|\, q)` over the rows with a label, :math:`q` the softmax of the other classes.
 
-    Logits and scores are ``[B, K]``, labels ``[B]``. No gradient passes through the ranks.
+    Logits and scores are ``[B, K]``, labels ``[B]``. No gradient passes through the ranks. ``rows`` is what to divide
+    by in place of the number of labels here.
     """
     student = non_target(wide(logits), labels)
     labelled = labels >= 0
     with torch.no_grad():
         teacher = zipf(non_target(scores, labels)).log()
         teacher = torch.where(labelled.unsqueeze(1), teacher, student)  # its own teacher: such a row adds nothing
-    return distillation_kl(student, teacher) * (len(labels) / labelled.sum().clamp(min=1))
+    return distillation_kl(student, teacher) * (len(labels) / (labelled.sum().clamp(min=1) if rows is None else rows))
 
 
 class ZipfLabelSmoothing(Method):
@@ -80,11 +81,12 @@ class ZipfLabelSmoothing(Method):
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         logits, scores = self._logits_and_scores(network, batch.x)
-        term = zipf_term(logits, scores, self._labels(batch.index))
+        hard = self.mixed(batch, self.task.one_hot)
+        term = zipf_term(logits, scores, self._labels(batch.index), self.rows(hard) if batch.partner is None else None)
         if batch.partner is not None and batch.share is not None:
             other = zipf_term(logits, scores, self._labels(batch.partner))
             term = (term * batch.share + other * (1.0 - batch.share)).squeeze()
-        loss: Tensor = self.cross_entropy(logits, self.mixed(batch, self.task.one_hot)) + self.config.weight * term
+        loss: Tensor = self.cross_entropy(logits, hard) + self.config.weight * term
         return loss
 
     def _logits_and_scores(self, network: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:

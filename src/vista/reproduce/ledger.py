@@ -149,7 +149,7 @@ def read_record(path: Path) -> LedgerRecord:
     if found := run_folder.lacking(kept["metrics"], NUMBERS):
         raise _damaged(path, found)
     for name in ("device", "torch", "commit"):
-        if not isinstance(kept["environment"].get(name), str | None):
+        if name not in kept["environment"] or not isinstance(kept["environment"][name], str | None):
             raise _damaged(path, f"its environment has no usable {name!r}")
     try:
         config = TrainConfig.from_json(kept["config"])

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from vista.methods import Chosen, choose
 from vista.reproduce import names, protocol, study
 from vista.reproduce.grid import Cell, Study
 from vista.reproduce.ledger import LedgerRecord, cell_of
@@ -70,9 +71,15 @@ def estimated_hours(config: TrainConfig) -> float:
     trained_on = SAMPLES.get(config.data, 50_000) * (1 - config.validation)
     images = trained_on * config.epochs * SLOWER.get(config.network, 1.0)
     smaller_batches = 64 / min(config.batch_size, 64)
-    chosen = config.chosen()
-    passes = SLOWER_STEP.get(chosen.method.name, 1.0) + len(chosen.method.earlier_runs(chosen.config))
-    return images * PIXELS.get(config.data, 1.0) * smaller_batches * passes / IMAGES_PER_SECOND / 3600
+    steps = _slower_steps(config.chosen())
+    return images * PIXELS.get(config.data, 1.0) * smaller_batches * steps / IMAGES_PER_SECOND / 3600
+
+
+def _slower_steps(chosen: Chosen) -> float:
+    """What a method's step costs over cross-entropy's, and with it a step of each run that it needs first."""
+    needed = chosen.method.earlier_runs(chosen.config)
+    name = "tf-kd-self" if chosen.method.name == "tf-kd" and needed else chosen.method.name
+    return SLOWER_STEP.get(name, 1.0) + sum(_slower_steps(choose(need.method, need.options)) for need in needed)
 
 
 def is_drawn(config: TrainConfig) -> bool:

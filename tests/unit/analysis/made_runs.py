@@ -73,7 +73,7 @@ def write_run(
     _write_json(path / "config.json", config.to_json())
     hashes = {"labels_hash": labels.hash, "split_hash": split.hash}
     _write_json(path / "data.json", {"classes": list(classes), "name": data, "sample_shape": [1, 8, 8], **hashes})
-    _write_json(path / "environment.json", {"torch": "2.6", "device": "a <b>machine</b>"})
+    _write_json(path / "environment.json", {"torch": "2.6", "device": "a <b>machine</b>", "commit": None})
     labels.save(path / "labels.safetensors")
     split.save(path / "split.safetensors")
     record = _record(epochs, validation, 20, seed, correct)

@@ -220,6 +220,7 @@ def test_one_run_has_one_record_whatever_its_method_is_called(tmp_path: Path) ->
         (lambda r: {**r, "metrics": {**r["metrics"], "best": None}}, r"best\.test\.top1 is None"),
         (lambda r: {**r, "metrics": {**r["metrics"], "deviation_gap": {}}}, r"deviation_gap\.val_given is None"),
         (lambda r: {**r, "environment": {"device": 3}}, "no usable 'device'"),
+        (lambda r: {**r, "environment": {"device": "a card", "torch": "2.13.0"}}, "no usable 'commit'"),
         (lambda r: {**r, "config": {**r["config"], "format": 9}}, "has format 9, but this version reads 1"),
         (lambda r: {**r, "config": {**r["config"], "method": "../up"}}, r"'\.\./up'"),
         (lambda r: {**r, "config": {**r["config"], "colour": 1}}, "unknown field 'colour'"),
@@ -289,9 +290,11 @@ def test_hours_count_what_a_methods_step_costs() -> None:
     assert {name for name, ratio in ratios.items() if ratio > 1.2} == set(runs.SLOWER_STEP)
     for name, ratio in runs.SLOWER_STEP.items():
         assert ratio == pytest.approx(ratios[name], rel=0.05)
-    hours = {m: runs.estimated_hours(protocol.configuration(m, {}, 0)) for m in ("ce", "frskd", "ban")}
-    assert hours["frskd"] == pytest.approx(5.3 * hours["ce"])
-    assert hours["ban"] == pytest.approx(2.4 * hours["ce"]), "its teacher is a run of its own"
+    methods = ("ce", "frskd", "ban", "ban:generations=3", "tf-kd", "tf-kd-self")
+    hours = {method: runs.estimated_hours(protocol.configuration(method, {}, 0)) for method in methods}
+    times = {method: hours[method] / hours["ce"] for method in methods}
+    assert times == pytest.approx({"ce": 1, "frskd": 5.3, "ban": 1.4 + 1, "ban:generations=3": 3 * 1.4 + 1, "tf-kd": 1,
+                                   "tf-kd-self": 1.4 + 1}), "a teacher is a run of its own"  # fmt: skip
 
 
 def test_hours_count_the_pictures_the_batches_and_the_network() -> None:

@@ -100,7 +100,7 @@ def test_two_processes_train_to_the_weights_of_one(trainer: Trainer, data: str, 
     assert first[0]["train_loss"] > first[-1]["train_loss"], "it learns"
 
 
-@pytest.mark.parametrize("method", ["ce", "vista", "ps-kd", "tf-kd", "elr"])
+@pytest.mark.parametrize("method", ["ce", "vista", "ps-kd", "tf-kd", "elr", "cs-kd", "zipf-ls"])
 def test_labels_that_are_missing_weigh_the_same_in_any_number_of_processes(
     trainer: Trainer, data: str, tmp_path: Path, method: str
 ) -> None:
