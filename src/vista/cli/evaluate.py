@@ -11,7 +11,7 @@ import tyro
 from vista.cli import terminal
 from vista.cli.arguments import parse
 from vista.cli.execute import SHOWN, report_table
-from vista.methods import Method
+from vista.cli.fusion_note import note_fusion
 from vista.training.config import check_device
 from vista.training.evaluation import evaluate
 from vista.training.run_folder import RunFolder, Which
@@ -44,11 +44,10 @@ def run(argv: list[str]) -> int:
         which: {"epoch": finished[which]["epoch"], **evaluate(folder, which, flags.root, flags.device)}
         for which in chosen
     }
+    note_fusion(config)
     if flags.json:
         print(json.dumps({"run": str(folder.path), **found}))
         return 0
     out = terminal.console()
     out.print(report_table(f"{config.method} on {config.data}, noise {config.noise}, seed {config.seed}", found))
-    if config.chosen().method.fused_predictions is not Method.fused_predictions:
-        out.print(f"{config.method} fuses predictions of several epochs in the end; these are of the network alone")
     return 0

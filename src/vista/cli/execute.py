@@ -92,7 +92,8 @@ def print_result(folder: RunFolder, config: TrainConfig, metrics: dict[str, Any]
     gap = f"mean deviation gap {100 * metrics['deviation_gap']['val_given']:.2f} % (given validation labels)"
     most = metrics.get("anchors_max")
     anchors = f", at most {most} anchor{'' if most == 1 else 's'}" if most is not None else ""
-    out.print(f"{gap}{anchors}, {terminal.duration(taken)} of training", soft_wrap=True)
+    time = f", {terminal.duration(taken)} of training" if taken else ""  # a restored run has forgotten it
+    out.print(f"{gap}{anchors}{time}", soft_wrap=True)
     out.print(f"saved in {folder.path}", soft_wrap=True)
 
 

@@ -17,6 +17,7 @@ from torch import nn
 from vista import durable
 from vista.cli import terminal
 from vista.cli.arguments import parse
+from vista.cli.fusion_note import note_fusion
 from vista.cli.places import file_to_write
 from vista.integrations import comes_with
 from vista.training.network import load_model, network_name
@@ -44,6 +45,7 @@ def run(argv: list[str]) -> int:
     folder = RunFolder.open(flags.run)
     network = load_model(folder.path, flags.which)
     durable.write(path, write(network, description(folder, flags.which)))
+    note_fusion(folder.config())
     epoch = folder.metrics()[flags.which]["epoch"]
     terminal.say(f"{flags.which} network of {folder.path}, epoch {epoch}, is in {path}")
     return 0

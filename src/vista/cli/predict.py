@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from vista import durable
 from vista.cli import terminal
 from vista.cli.arguments import parse
+from vista.cli.fusion_note import note_fusion
 from vista.cli.places import file_to_write
 from vista.data import source
 from vista.data.arrays import checked_inputs
@@ -63,6 +64,7 @@ def run(argv: list[str]) -> int:
         best = int(row.argmax())
         table.writerow([sample, cell(classes[best]), f"{row[best]:.6f}"])
     durable.write(out, text.getvalue().encode())
+    note_fusion(folder.config())
     terminal.say(f"{len(probabilities):,} predictions are in {out}")
     return 0
 

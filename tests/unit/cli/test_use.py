@@ -12,6 +12,7 @@ import shutil
 import sys
 import tarfile
 import threading
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -305,19 +306,18 @@ def test_predictions_do_not_overwrite_their_samples(vista: Vista, trained: Path,
     assert Path("own.npz").read_bytes() == before
 
 
-@pytest.mark.parametrize("name", ["config.json", "metrics.json", "last.safetensors", "checkpoints/page.html"])
-@pytest.mark.parametrize("command", ["export", "predict", "report", "labels"])
+@pytest.mark.parametrize(
+    ("command", "option", "name"),
+    [
+        ("export", "--to", "last.safetensors"),
+        *product(("predict", "report"), ("-o",), ("config.json", "metrics.json", "checkpoints/page.html")),
+        ("labels", "--clean", "epochs.jsonl"),
+    ],
+)
 def test_nothing_is_written_over_a_part_of_a_run(
-    vista: Vista, trained: Path, data: str, command: str, name: str
+    vista: Vista, trained: Path, data: str, command: str, option: str, name: str
 ) -> None:
-    words = {
-        "export": ("export", "trained", "--to"),
-        "predict": ("predict", "trained", "--data", data, "-o"),
-        "report": ("report", "trained", "-o"),
-        "labels": ("labels", "trained", "--clean"),
-    }[command]
-    if command == "export" and not name.endswith(".safetensors"):
-        pytest.skip("an exported network is named otherwise")
+    words = (command, "trained", *(("--data", data) if command == "predict" else ()), option)
     before = {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()}
     said = vista(*words, f"trained/{name}")
     assert said.code == 2
@@ -364,6 +364,19 @@ def test_a_run_kept_without_its_weights_says_so(vista: Vista, trained: Path) -> 
     assert said.code == 2
     assert "best.safetensors is not there: the run was kept without its weights" in said.err
     assert "resume" not in said.err
+
+
+def test_of_fused_epochs_every_command_says_that_it_has_one_network(vista: Vista, small: tuple[str, ...]) -> None:
+    data = small[small.index("--data") + 1]
+    assert vista("train", *small, "--method", "kf", "--out", "kf", "--quiet").code == 0
+    for words in (
+        ("evaluate", "kf"),
+        ("evaluate", "kf", "--json"),
+        ("predict", "kf", "--data", data),
+        ("export", "kf", "--to", "net.safetensors"),
+    ):
+        assert "kf fuses predictions of several epochs in the end; this is the network alone" in vista(*words).err
+    assert json.loads(vista("evaluate", "kf", "--json").out)["best"]
 
 
 # ---------------------------------------------------------------- methods and data
