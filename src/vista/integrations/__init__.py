@@ -33,6 +33,15 @@ def shared_state(vista: Vista) -> dict[str, Any]:
     return state
 
 
+def check_epoch(vista: Vista, ended: int, resume: str) -> None:
+    """Refuse targets that belong to another epoch than the one a trainer is about to begin."""
+    if vista.epoch != ended:
+        raise ValueError(
+            f"vista has ended {vista.epoch} of its {vista.num_epochs} epochs, but this training {ended}: "
+            f"make a new Vista, or go on from a checkpoint by {resume}"
+        )
+
+
 def positions(loader: Any) -> list[list[int]]:
     """Which samples each batch of a validation loader holds, on this process."""
     batches = loader.batch_sampler

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from vista.distiller import Summary, Vista
-from vista.integrations import comes_with, shared_state
+from vista.integrations import check_epoch, comes_with, shared_state
 from vista.integrations.collator import IndexCollator
 from vista.integrations.state_file import read_state, write_state
 
@@ -90,9 +90,10 @@ class EpochEnd(TrainerCallback):
         self.trainer = trainer
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self.trainer.vista.epoch < int(state.epoch or 0):
+        if self.trainer.vista.epoch < (ended := int(state.epoch or 0)):
             self.trainer._ending = True
             self.trainer.evaluate()
+        check_epoch(self.trainer.vista, ended, "train(resume_from_checkpoint=...)")
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.trainer._ending = control.should_evaluate = True

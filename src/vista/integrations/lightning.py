@@ -10,7 +10,7 @@ from torch import Tensor
 from vista import exchange
 from vista.distiller import Summary, Vista
 from vista.integrations import comes_with, shared_state
-from vista.integrations.lightning_trainer import is_trial, validation
+from vista.integrations.lightning_trainer import check_plan, check_start, ends_epoch, validation
 
 with comes_with("lightning"):
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -36,14 +36,16 @@ class VistaCallback(Callback):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit":
-            if trainer.max_epochs != self.vista.num_epochs and not is_trial(trainer):
-                raise ValueError(f"max_epochs is {trainer.max_epochs}, but Vista plans epochs={self.vista.num_epochs}")
+            check_plan(trainer, self.vista)
             pl_module.vista = self.vista  # type: ignore[assignment]
             pl_module.register_forward_hook(self._note_logits)
 
     def _note_logits(self, _module: Any, _inputs: Any, output: Any) -> None:
         if isinstance(output, Tensor) and output.dim() == 2 and output.shape[1] == self.vista.num_classes:
             self._logits = output.detach()
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        check_start(trainer, self.vista)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         if self.replace_y:
@@ -78,10 +80,8 @@ class VistaCallback(Callback):
         self._logits = None
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if is_trial(trainer):
+        if not ends_epoch(trainer, self.vista, validated=bool(self._val_seen.any())):
             return
-        if not self._val_seen.any():
-            raise RuntimeError(f"epoch {self.vista.epoch + 1} had no validation: use check_val_every_n_epoch=1")
         seen = self._val_seen.nonzero().flatten()
         self.summary = self.vista.end_epoch(self._val_logits[seen], val_index=seen)
         self._val_seen.zero_()

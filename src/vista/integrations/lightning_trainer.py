@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from vista.integrations import positions
+from vista.distiller import Vista
+from vista.integrations import check_epoch, positions
 
 
 def validation(trainer: Any) -> tuple[list[list[int]], int]:
@@ -13,6 +14,28 @@ def validation(trainer: Any) -> tuple[list[list[int]], int]:
     several = [*loaders.values()] if isinstance(loaders, dict) else loaders
     loader = several[0] if isinstance(several, list) else several
     return positions(loader), len(loader.dataset)
+
+
+def check_plan(trainer: Any, vista: Vista) -> None:
+    """Refuse another number of epochs than VISTA plans with."""
+    if trainer.max_epochs != vista.num_epochs and not is_trial(trainer):
+        raise ValueError(f"max_epochs is {trainer.max_epochs}, but Vista plans epochs={vista.num_epochs}")
+
+
+def check_start(trainer: Any, vista: Vista) -> None:
+    """Refuse to begin in another epoch than VISTA is in."""
+    if not is_trial(trainer):
+        check_epoch(vista, trainer.current_epoch, "fit(..., ckpt_path=...)")
+
+
+def ends_epoch(trainer: Any, vista: Vista, validated: bool) -> bool:
+    """Whether VISTA's epoch ends with the trainer's: it does, but in a trial or where ``max_steps`` cuts it short."""
+    if is_trial(trainer):
+        return False
+    cut_short = 0 <= trainer.max_steps <= trainer.global_step  # -1 stands for no limit
+    if not validated and not cut_short:
+        raise RuntimeError(f"epoch {vista.epoch + 1} had no validation: use check_val_every_n_epoch=1")
+    return validated
 
 
 def is_trial(trainer: Any) -> bool:

@@ -122,6 +122,32 @@ def test_resume_gives_the_same_targets_and_anchors(task, plain, assert_same, tmp
     assert torch.equal(vista.teacher(), plain.teacher())
 
 
+@pytest.mark.parametrize("ended", [1, EPOCHS])
+def test_a_vista_that_has_moved_on_is_refused_before_the_first_step(task, tmp_path, ended):
+    """Interrupted in the second epoch, or trained to its end: its beta would be that of later epochs."""
+
+    class Interrupt(transformers.TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            if state.global_step == STEPS + 3:
+                raise KeyboardInterrupt
+
+    vista = task.vista()
+    ours = trainer(task, vista, tmp_path, save_strategy="steps", save_steps=STEPS + 2)
+    if ended == EPOCHS:
+        ours.train()
+    else:
+        ours.add_callback(Interrupt())
+        with pytest.raises(KeyboardInterrupt):
+            ours.train()
+        ours.remove_callback(Interrupt)
+    vista.seen.clear()
+    with pytest.raises(ValueError, match=f"^vista has ended {ended} of .*, but this training 0: .*resume_from_check"):
+        ours.train()
+    assert (vista.epoch, vista.seen) == (ended, {})
+    ours.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{STEPS + 2}"))
+    assert vista.epoch == EPOCHS
+
+
 def test_gradient_accumulation_takes_the_mean_over_all_samples(task, tmp_path):
     """Two halves of 15 make the same step as one batch of 30, whether or not the model takes loss arguments."""
     weights = []

@@ -1,5 +1,7 @@
 """Lightning: the loss sees what it sees in the plain loop, and nothing is lost on resume."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -178,6 +180,28 @@ def test_of_named_validation_loaders_the_first_is_heard(task, plain, tmp_path):
 def test_another_number_of_epochs_is_refused(task, tmp_path):
     with pytest.raises(ValueError, match="max_epochs is 3, but Vista plans epochs=4"):
         trainer(tmp_path, VistaCallback(task.vista()), max_epochs=3).fit(Module(task.model()), *loaders(task))
+
+
+@pytest.mark.parametrize("ended", [2, EPOCHS])
+def test_a_vista_that_has_moved_on_is_refused_before_the_first_step(task, tmp_path, ended):
+    """Killed in the third epoch, or trained to its end: its beta would be that of later epochs."""
+    vista = task.vista()
+    with nullcontext() if ended == EPOCHS else pytest.raises(Killed):
+        trainer(tmp_path, VistaCallback(vista), StopAfter(10 * ended + 5)).fit(Module(task.model()), *loaders(task))
+    vista.seen.clear()
+    with pytest.raises(ValueError, match=f"^vista has ended {ended} of its 4 .*, but this training 0: .*ckpt_path"):
+        trainer(tmp_path, VistaCallback(vista)).fit(Module(task.model()), *loaders(task))
+    assert (vista.epoch, vista.seen) == (ended, {})
+
+
+@pytest.mark.parametrize(("steps", "ended"), [(12, 1), (20, 2)], ids=["within an epoch", "after an epoch's last step"])
+def test_stopping_early_by_steps_is_fine(task, plain, tmp_path, steps, ended):
+    """An epoch that was cut short before its validation is not ended."""
+    vista = task.vista()
+    callback = VistaCallback(vista)
+    trainer(tmp_path, callback, max_steps=steps).fit(Module(task.model()), *loaders(task))
+    assert callback.summary.epoch == vista.epoch == ended
+    assert all(torch.equal(target, plain.seen[key]) for key, target in vista.seen.items())
 
 
 class Killed(Exception):
