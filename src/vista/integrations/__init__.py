@@ -36,9 +36,11 @@ def shared_state(vista: Vista) -> dict[str, Any]:
 def check_epoch(vista: Vista, ended: int, resume: str) -> None:
     """Refuse targets that belong to another epoch than the one a trainer is about to begin."""
     if vista.epoch != ended:
+        advice = f"make a new Vista, or go on from a checkpoint by {resume}"
+        if vista.epoch < ended:
+            advice = "the checkpoint lacks the validation of its last epoch, take one that was saved after it"
         raise ValueError(
-            f"vista has ended {vista.epoch} of its {vista.num_epochs} epochs, but this training {ended}: "
-            f"make a new Vista, or go on from a checkpoint by {resume}"
+            f"vista has ended {vista.epoch} of its {vista.num_epochs} epochs, but this training {ended}: {advice}"
         )
 
 

@@ -231,3 +231,17 @@ def test_resume_gives_the_same_targets_and_anchors(task, plain, assert_same, tmp
     again = trainer(tmp_path, VistaCallback(vista), saver(), enable_checkpointing=True)
     again.fit(Module(task.model()), *loaders(task), ckpt_path=tmp_path / "epoch=1.ckpt", weights_only=True)
     assert_same(vista, plain, epochs=(3, 4))
+
+
+def test_a_checkpoint_between_an_epochs_last_step_and_its_validation_is_refused(task, tmp_path):
+    """Lightning goes on with the next epoch, so that one of VISTA's would never end."""
+
+    def saver():
+        return lightning.callbacks.ModelCheckpoint(tmp_path, "{step}", save_top_k=-1, every_n_train_steps=10)
+
+    first = trainer(tmp_path, VistaCallback(task.vista()), StopAfter(25), saver(), enable_checkpointing=True)
+    with pytest.raises(Killed):
+        first.fit(Module(task.model()), *loaders(task))
+    again = trainer(tmp_path, VistaCallback(task.vista()), saver(), enable_checkpointing=True)
+    with pytest.raises(ValueError, match="ended 1 of its 4 epochs, but this training 2: the checkpoint lacks the vali"):
+        again.fit(Module(task.model()), *loaders(task), ckpt_path=tmp_path / "step=20.ckpt", weights_only=True)
