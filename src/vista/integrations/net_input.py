@@ -6,6 +6,9 @@ from collections.abc import Iterable, Mapping
 from inspect import signature
 from typing import Any
 
+import numpy as np
+from torch.nn import CrossEntropyLoss
+
 from vista.data.holdout import holdout
 from vista.distiller import Vista
 
@@ -33,10 +36,31 @@ def refuse_unheeded(given: Mapping[str, Any]) -> None:
         )
 
 
+def check_criterion(criterion: Any) -> None:
+    """Refuse a loss that would not be heeded: VISTA's takes its place, with its weights of classes alone."""
+    criterion = getattr(criterion, "_orig_mod", criterion)  # torch.compile wraps it
+    if type(criterion) is not CrossEntropyLoss:
+        raise ValueError(
+            f"criterion is {type(criterion).__name__}, but VISTA trains by a cross-entropy of logits: "
+            "use CrossEntropyLoss, and a module without softmax"
+        )
+    usual = CrossEntropyLoss()
+    for name in ("ignore_index", "reduction", "label_smoothing"):
+        if (value := getattr(criterion, name)) != (default := getattr(usual, name)):
+            raise ValueError(
+                f"criterion__{name} is {value!r}, but VISTA heeds criterion__weight alone: leave it at {default!r}"
+            )
+
+
 def check_labels(y: Any, X_val: Any, y_val: Any) -> None:
     """Refuse a fit without labels, which a data set alone would hide."""
     if y is None or (X_val is None) != (y_val is None):
         raise ValueError(f"{'y' if y is None else 'X_val or y_val'} is None, but VISTA needs fit(X, y, X_val, y_val)")
+
+
+def label_array(y: Any) -> Any:
+    """Labels as one array, which skorch's scores can index; none stay none."""
+    return None if y is None else np.asarray(y)
 
 
 def parts(net: Any, X: Any, y: Any) -> tuple[Any, Any, Any, Any]:

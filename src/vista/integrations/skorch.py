@@ -9,8 +9,7 @@ import torch
 from sklearn.preprocessing import LabelEncoder  # type: ignore[import-untyped]
 
 from vista import Vista, indexed
-from vista.integrations import comes_with, positions
-from vista.integrations.net_input import READ_LATER, check_labels, check_options, parts, refuse_unheeded
+from vista.integrations import comes_with, net_input, positions
 from vista.integrations.noting_iterator import NotingIterator
 
 with comes_with("skorch"):
@@ -34,21 +33,25 @@ class VistaClassifier(NeuralNetClassifier):  # type: ignore[misc]
     def __init__(self, module: Any, *args: Any, epochs: int = 40, tau: float = 0.0, validation_fraction: float = 0.1,
                  split_seed: int = 0, criterion: Any = torch.nn.CrossEntropyLoss, **kwargs: Any) -> None:  # fmt: skip
         self.tau, self.validation_fraction, self.split_seed = tau, validation_fraction, split_seed
-        refuse_unheeded(kwargs)
+        net_input.refuse_unheeded(kwargs)
         super().__init__(module, *args, criterion=criterion, **{**kwargs, "train_split": None, "max_epochs": epochs})
 
     def set_params(self, **params: Any) -> Any:
-        check_options(params)
-        later = {name: params.pop(name) for name in list(params) if name.startswith(READ_LATER)}
+        net_input.check_options(params)
+        later = {name: params.pop(name) for name in list(params) if name.startswith(net_input.READ_LATER)}
         vars(super().set_params(**params)).update(later)
         return self
 
     def fit(self, X: Any, y: Any, X_val: Any = None, y_val: Any = None, **fit_params: Any) -> Any:
-        check_labels(y, X_val, y_val)
+        net_input.check_labels(y, X_val, y_val)
         self.vista_, self.validation_ = None, None if X_val is None else (X_val, y_val)
         return super().fit(X, y, **fit_params)
 
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, **fit_params: Any) -> Any:
+        return super().partial_fit(X, net_input.label_array(y), classes, **fit_params)
+
     def fit_loop(self, X: Any, y: Any = None, epochs: int | None = None, **fit_params: Any) -> Any:
+        net_input.check_criterion(self.criterion_)
         self.encoder_ = LabelEncoder().fit(y if self.classes is None else self.classes)
         self.being_fitted.add(self)
         self.val_logits_: tuple[Any, ...] = ()
@@ -59,8 +62,8 @@ class VistaClassifier(NeuralNetClassifier):  # type: ignore[misc]
             self.being_fitted.discard(self)
 
     def get_split_datasets(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
-        train, val, labels, val_labels = parts(self, X, y)
-        check_options(vars(self))
+        train, val, labels, val_labels = net_input.parts(self, X, y)
+        net_input.check_options(vars(self))
         options = {"epochs": self.epochs, "tau": self.tau, **self.get_params_for("vista")}
         vista = Vista(labels, num_classes=len(self.classes_), val_labels=val_labels, **options)
         if self.vista_ is not None:  # partial_fit goes on, but not with other data or options
@@ -77,7 +80,7 @@ class VistaClassifier(NeuralNetClassifier):  # type: ignore[misc]
     def get_loss(self, y_pred: Any, y_true: Any, X: Any = None, training: bool = False) -> Any:
         if not training:
             return super().get_loss(y_pred, y_true, X)
-        return self.vista_.loss(y_pred, self.index_, class_weight=getattr(self.criterion_, "weight", None))
+        return self.vista_.loss(y_pred, self.index_, class_weight=self.criterion_.weight)
 
     def validation_step(self, batch: Any, **fit_params: Any) -> Any:
         step = super().validation_step(batch, **fit_params)

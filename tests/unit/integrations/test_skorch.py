@@ -190,6 +190,47 @@ def test_what_would_not_be_heeded_is_refused(given, message):
         VistaClassifier(Net, **given)
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"criterion": nn.NLLLoss}, "criterion is NLLLoss, but VISTA .* of logits: use CrossEntropyLoss"),
+        ({"criterion": nn.NLLLoss()}, "criterion is NLLLoss"),
+        ({"criterion__label_smoothing": 0.5}, r"criterion__label_smoothing is 0\.5, but VISTA heeds criterion__weight"),
+        ({"criterion": nn.CrossEntropyLoss(label_smoothing=0.5)}, "criterion__label_smoothing is 0"),
+        ({"criterion__ignore_index": 3}, "criterion__ignore_index is 3"),
+        ({"criterion__reduction": "sum"}, "criterion__reduction is 'sum'"),
+    ],
+)
+def test_a_criterion_that_would_not_be_heeded_is_refused(task, given, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        classifier(**given).fit(*arrays(task))
+
+
+def test_a_criterion_that_would_not_be_heeded_is_refused_by_the_next_fit_of_a_fitted_net(task):
+    net = classifier(epochs=2).fit(*arrays(task)).set_params(criterion__label_smoothing=0.5)
+    for fit in (net.fit, net.partial_fit):
+        with pytest.raises(ValueError, match=r"^criterion__label_smoothing is 0\.5"):
+            fit(*arrays(task)[:2])
+
+
+def test_a_criterion_at_its_defaults_changes_nothing(task):
+    plain = classifier(epochs=2).fit(*arrays(task))
+    for given in ({"criterion": nn.CrossEntropyLoss()}, {"criterion__label_smoothing": 0.0}):
+        same = classifier(epochs=2, **given).fit(*arrays(task))
+        pairs = zip(plain.module_.parameters(), same.module_.parameters(), strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs)
+
+
+@pytest.mark.parametrize("names", [np.arange(10), np.array([f"digit {label}" for label in range(10)])])
+def test_labels_may_be_a_list(task, names):
+    x, y, val_x, val_y = arrays(task)
+    net = classifier(epochs=2).fit(x, list(names[y]), val_x, list(names[val_y]))
+    assert net.classes_.tolist() == names.tolist()
+    assert torch.equal(net.vista_.teacher(), classifier(epochs=2).fit(x, y, val_x, val_y).vista_.teacher())
+    assert set(net.predict(val_x)) <= set(names)
+    assert classifier(epochs=2).partial_fit(x, list(names[y])).vista_.epoch == 2
+
+
 def test_a_fit_without_labels_is_refused(task):
     x, y, val_x, _ = arrays(task)
     for arguments, name in (((x, None), "y"), ((x, y, val_x), "X_val or y_val")):
