@@ -94,13 +94,17 @@ def as_labels(labels: Integers, num_classes: int, name: str, missing: int | None
         raise ValueError(f"{name} is empty, but at least one sample is needed")
     if missing is not None:
         tensor[tensor == missing] = -1
-    lowest = 0 if missing is None else -1
-    bad = ((tensor < lowest) | (tensor >= num_classes)).nonzero().flatten()
-    if len(bad):
-        place, none = int(bad[0]), "" if missing is None else ", or -1 for none"
-        known = f"labels are 0 to {num_classes - 1}{none}"
-        raise ValueError(f"{name}[{place}] is {int(tensor[place])}, but num_classes is {num_classes}: {known}")
+    check_classes(tensor, num_classes, name, may_be_absent=missing is not None)
     return tensor
+
+
+def check_classes(labels: Tensor, num_classes: int, name: str, may_be_absent: bool) -> None:
+    """Refuse labels ``[n]`` that are no class, nor -1 where they may be absent."""
+    bad = ((labels < (-1 if may_be_absent else 0)) | (labels >= num_classes)).nonzero().flatten()
+    if len(bad):
+        place, none = int(bad[0]), ", or -1 for none" if may_be_absent else ""
+        known = f"labels are 0 to {num_classes - 1}{none}"
+        raise ValueError(f"{name}[{place}] is {int(labels[place])}, but num_classes is {num_classes}: {known}")
 
 
 def check_index(index: Integers, size: int, name: str = "index") -> Tensor:
@@ -147,10 +151,15 @@ def as_numbers(values: Any, like: Tensor, shape: tuple[int, ...], name: str) -> 
             tensor = torch.from_numpy(native(values)).to(like)
         except (TypeError, ValueError) as error:
             raise TypeError(f"{name} is a {type(values).__name__} that holds no plain numbers") from error
-    if tuple(tensor.shape) != shape:
-        wanted = " x ".join(map(str, shape))
-        raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but {wanted} numbers are needed")
+    check_shape(tensor, shape, name)
     return tensor
+
+
+def check_shape(values: Tensor | NDArray[Any], shape: Sequence[int], name: str) -> None:
+    """Refuse another shape, which might be broadcast."""
+    if tuple(values.shape) != tuple(shape):
+        wanted = " x ".join(map(str, shape))
+        raise ValueError(f"{name} has shape {tuple(values.shape)}, but {wanted} numbers are needed")
 
 
 def unit_interval(value: float, name: str) -> float:

@@ -13,9 +13,19 @@ from torch import Tensor
 
 from vista import coverage, losses, metrics
 from vista import teacher as teachers
-from vista.checks import native
+from vista.checks import (
+    as_integers,
+    as_logits,
+    check_classes,
+    check_shape,
+    native,
+    not_negative,
+    positive,
+    real,
+    unit_interval,
+    whole,
+)
 from vista.schedule import beta
-from vista.teacher import blend
 
 Array = Tensor | NDArray[Any]
 P = ParamSpec("P")
@@ -57,10 +67,69 @@ def _as_tensor(value: Any) -> Any:
     return torch.from_numpy(native(value)) if isinstance(value, np.ndarray) else value
 
 
-distillation_kl = _for_both(losses.distillation_kl)
-one_hot = _for_both(losses.one_hot)
-soft_cross_entropy = _for_both(losses.soft_cross_entropy)
-teacher = _for_both(teachers.teacher)
+# Checked here alone: a training step calls what lies below, because on a card it would wait for a look at values.
+
+
+@_for_both
+@functools.wraps(losses.distillation_kl)
+def distillation_kl(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
+    check_shape(teacher, as_logits(student, "student").shape, "teacher")
+    positive(real(temperature, "temperature"), "temperature")
+    return losses.distillation_kl(student, teacher, temperature)
+
+
+@_for_both
+@functools.wraps(losses.one_hot)
+def one_hot(labels: Tensor, num_classes: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    labels, num_classes = as_integers(labels, "labels"), whole(num_classes, "num_classes")
+    if not labels.is_cuda:
+        check_classes(labels, num_classes, "labels", may_be_absent=True)
+    return losses.one_hot(labels, num_classes, dtype)
+
+
+@_for_both
+@functools.wraps(losses.soft_cross_entropy)
+def soft_cross_entropy(
+    logits: Tensor,
+    targets: Tensor,
+    reduction: losses.Reduction = "mean",
+    sample_weight: Tensor | None = None,
+    class_weight: Tensor | None = None,
+    rows: Tensor | None = None,
+) -> Tensor:
+    size, classes = as_logits(logits, "logits").shape
+    for name, values, shape in (
+        ("targets", targets, (size, classes)),
+        ("sample_weight", sample_weight, (size,)),
+        ("class_weight", class_weight, (classes,)),
+    ):
+        if values is not None:
+            check_shape(values, shape, name)
+    return losses.soft_cross_entropy(logits, targets, reduction, sample_weight, class_weight, rows)
+
+
+@_for_both
+@functools.wraps(teachers.teacher)
+def teacher(predictions: Mapping[int, Tensor], weights: Mapping[int, float], out: Tensor | None = None) -> Tensor:
+    for state, weight in weights.items():
+        if state not in predictions:
+            there = ", ".join(map(str, predictions))
+            raise ValueError(f"weights names state {state}, but predictions has {there}")
+        not_negative(real(weight, f"weights[{state}]"), f"weights[{state}]")
+        if predictions[state].dim() != 2:
+            shape = tuple(predictions[state].shape)
+            raise ValueError(f"predictions[{state}] has shape {shape}, but rows of probabilities [n, K] are needed")
+        check_shape(predictions[state], predictions[next(iter(weights))].shape, f"predictions[{state}]")
+    if weights and sum(weights.values()) == 0:
+        raise ValueError("weights sum to 0, but at least one must be greater than 0")
+    return teachers.teacher(predictions, weights, out)
+
+
+@functools.wraps(teachers.blend)
+def blend(hard: Array, soft: Array, beta: float) -> Any:
+    check_shape(soft, hard.shape, "soft")
+    unit_interval(real(beta, "beta"), "beta")
+    return teachers.blend(hard, soft, beta)  # type: ignore[arg-type]
 
 
 def marginal_coverage(correct: Array, tau: float = 0.0, order: coverage.Order = "accuracy") -> Any:

@@ -149,5 +149,91 @@ def test_what_is_no_number_is_named(call: Callable[[], object], message: str) ->
         call()
 
 
+STATES = {1: torch.full((2, 3), 1 / 3), 3: torch.full((2, 3), 1 / 3)}
+LOGITS, SOFT = torch.zeros(3, 3), torch.full((3, 3), 1 / 3)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: functional.soft_cross_entropy(LOGITS, torch.tensor([0, 1, 2])),
+            r"targets has shape \(3,\), but 3 x 3 numbers are needed",
+        ),
+        (lambda: functional.soft_cross_entropy(LOGITS[0], SOFT[0]), r"logits has shape \(3,\), but rows of logits"),
+        (
+            lambda: functional.soft_cross_entropy(LOGITS, SOFT, sample_weight=torch.ones(3, 1)),
+            r"sample_weight has shape \(3, 1\), but 3 numbers are needed",
+        ),
+        (
+            lambda: functional.soft_cross_entropy(LOGITS, SOFT, class_weight=np.ones(1)),
+            r"class_weight has shape \(1,\), but 3 numbers are needed",
+        ),
+        (lambda: functional.distillation_kl(LOGITS, SOFT[:1]), r"teacher has shape \(1, 3\), but 3 x 3 numbers"),
+        (lambda: functional.distillation_kl(LOGITS[0], SOFT[0]), r"student has shape \(3,\), but rows of logits"),
+        (
+            lambda: functional.distillation_kl(LOGITS, SOFT, temperature=0),
+            "temperature is 0.0, but it must be greater than 0 and finite",
+        ),
+        (
+            lambda: functional.one_hot(torch.tensor([0, 3]), 3),
+            r"labels\[1\] is 3, but num_classes is 3: labels are 0 to 2, or -1 for none",
+        ),
+        (lambda: functional.one_hot(np.array([-2]), 3), r"labels\[0\] is -2, but num_classes is 3"),
+        (lambda: functional.one_hot(SOFT.long(), 3), r"labels has shape \(3, 3\), but one number per sample"),
+        (lambda: functional.blend(LOGITS, SOFT, 1.5), "beta is 1.5, but it must lie between 0 and 1"),
+        (lambda: functional.blend(LOGITS.numpy(), SOFT[0].numpy(), 0.5), r"soft has shape \(3,\), but 3 x 3 numbers"),
+        (lambda: functional.teacher(STATES, {1: 0.0}), "weights sum to 0, but at least one must be greater than 0"),
+        (lambda: functional.teacher(STATES, {}), "weights is empty"),
+        (lambda: functional.teacher(STATES, {1: -0.5, 3: 1.5}), r"weights\[1\] is -0.5, but it must be at least 0"),
+        (lambda: functional.teacher(STATES, {1: 0.5, 2: 0.5}), r"weights names state 2, but predictions has 1, 3"),
+        (
+            lambda: functional.teacher({**STATES, 4: SOFT}, {1: 0.5, 4: 0.5}),
+            r"predictions\[4\] has shape \(3, 3\), but 2 x 3 numbers are needed",
+        ),
+        (
+            lambda: functional.teacher({1: SOFT[0]}, {1: 1.0}),
+            r"predictions\[1\] has shape \(3,\), but rows .* \[n, K\]",
+        ),
+    ],
+)
+def test_what_would_be_broadcast_or_give_no_number_is_refused(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}"):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: functional.one_hot(torch.tensor([0.0, 1.0]), 3), "labels has type torch.float32, but whole numbers"),
+        (lambda: functional.one_hot(torch.tensor([0]), 3.0), r"num_classes is 3\.0, but a whole number"),
+        (lambda: functional.blend(LOGITS, SOFT, "0.5"), "beta is '0.5', but a number"),
+        (lambda: functional.distillation_kl(LOGITS, SOFT, None), "temperature is None, but a number"),
+    ],
+)
+def test_what_is_of_another_kind_is_refused(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(TypeError, match=f"^{message}"):
+        call()
+
+
+def test_no_sample_gives_no_row() -> None:
+    assert functional.one_hot(torch.zeros(0, dtype=torch.long), 3).shape == (0, 3)
+    assert functional.soft_cross_entropy(LOGITS[:0], SOFT[:0], "sum") == 0
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+def test_on_a_card_what_a_step_may_call_does_not_wait() -> None:
+    logits, labels = torch.zeros(4, 3, device="cuda"), torch.tensor([0, 2, 1, -1], device="cuda")
+    soft = logits.softmax(dim=1)
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        functional.soft_cross_entropy(logits, functional.blend(functional.one_hot(labels, 3), soft, 0.5))
+        functional.distillation_kl(logits, soft, 2.0)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
 def test_beta_is_double_whatever_k_is() -> None:
     assert functional.beta(3, 7, k=np.float32(2)) == functional.beta(3, 7, k=2.0)

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from vista import noise
 from vista.analysis.runs import TRUTH_KNOWN
+from vista.metrics import SUM_TOLERANCE
 from vista.training.run_folder import RunFolder
 
 PRECISION_AT = (10, 50, 100, 500, 1000, 5000)
@@ -158,4 +159,9 @@ def _checked(probs: ArrayLike, given: ArrayLike) -> tuple[Floats, Labels]:
     if not np.isfinite(values).all() or (values < 0).any():
         row, column = np.argwhere(~(np.isfinite(values) & (values >= 0)))[0]
         raise ValueError(f"probs[{row}, {column}] is {values[row, column]}, but a probability is finite and at least 0")
+    total = values.sum(axis=1)
+    off = np.flatnonzero((np.abs(total - 1.0) > SUM_TOLERANCE) & (total > 0))  # nothing may be known of a sample
+    if len(off):
+        found = f"probs[{off[0]}] sums to {total[off[0]]:.6g}"
+        raise ValueError(f"{found}, but probabilities sum to 1: give softmax(logits)")
     return values, labels.astype(np.int64)

@@ -57,6 +57,14 @@ def test_the_ranking_begins_with_the_most_suspect_and_leaves_unlabelled_ones_out
     assert quality == {"wrong": 1, "precision_at": {"1": 1.0}, "auroc": 1.0, "average_precision": 1.0}
 
 
+def test_probabilities_in_half_precision_and_rows_of_zeros_are_let_in() -> None:
+    """A teacher is kept in float16, and of a sample that was never trained on it may say nothing."""
+    probs = np.random.default_rng(0).dirichlet(np.full(100, 0.1), 50).astype(np.float16)
+    probs[7] = 0
+    found = suspect_labels(probs, np.arange(50) % 10)
+    assert found.score[found.ids == 7] == 0.5
+
+
 def test_the_quality_of_a_ranking() -> None:
     quality = suspects.ranking_quality(np.array([0.9, 0.8, 0.7, 0.1]), np.array([True, False, True, False]))
     assert quality["precision_at"] == {"2": 0.5}
@@ -77,6 +85,7 @@ def test_the_quality_of_a_ranking() -> None:
         (np.where(PROBS == 0.9, np.nan, PROBS), GIVEN, r"probs\[2, 1\] is nan"),
         (np.where(PROBS == 0.9, -0.1, PROBS), GIVEN, r"probs\[2, 1\] is -0\.1"),
         (np.array([[0.0, np.inf], *PROBS[1:]]), GIVEN, r"probs\[0, 1\] is inf"),
+        (10 * PROBS, GIVEN, r"probs\[0\] sums to 10, but probabilities sum to 1: give softmax\(logits\)"),
         (PROBS[0], GIVEN[:2], r"probs has shape \(2,\), but \[samples, classes\]"),
         (np.zeros((0, 2)), np.zeros(0, np.int64), r"probs has shape \(0, 2\)"),
     ],
