@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vista.data.pixels import cached, decode, open_image
+from vista.data.pixels import cached, decode, open_image, shown_size
 from vista.data.source import Source, channel_statistics, held_out, usual_padding
 
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
@@ -86,13 +86,13 @@ def _entries(folder: Path, root: Path) -> list[Path]:
 
 def _pixels(folder: Path, files: list[Path]) -> np.ndarray:
     with open_image(files[0]) as first:
-        width, height = first.size
+        width, height = shown_size(first)
     grey = True
     for path in files:  # headers only: a wrong size is found before the long work of decoding begins
         with open_image(path) as image:
             grey = grey and image.mode in ("1", "L")
-            if image.size != (width, height):
-                got = f"{image.width} x {image.height}"
+            if (size := shown_size(image)) != (width, height):
+                got = f"{size[0]} x {size[1]}"
                 raise ValueError(f"{path} has {got} pixels, but {files[0]} has {width} x {height}: one size is needed")
     shape = (height, width, 1 if grey else 3)
     if len(files) * int(np.prod(shape)) > _IN_MEMORY:

@@ -3,7 +3,7 @@ import re
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image, ImageOps
 
 from vista.data import folder, load
 
@@ -73,6 +73,84 @@ def test_more_than_fits_is_mapped_from_a_file_beside_the_folder(tmp_path, monkey
     assert np.array_equal(mapped.inputs, kept.inputs)
     assert np.array_equal(mapped.test_inputs, kept.test_inputs)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pictures", "pictures.pixels"]
+
+
+def drawn(width, height):
+    """Every pixel its own colour."""
+    values = np.arange(width * height * 3).reshape(height, width, 3)
+    return Image.fromarray((values * 255 // values.max()).astype(np.uint8))
+
+
+@pytest.mark.parametrize("mapped", [False, True], ids=["in memory", "mapped"])
+@pytest.mark.parametrize("suffix", ["png", "webp", "jpg", "tiff"])
+def test_pictures_are_turned_as_a_viewer_shows_them(tmp_path, monkeypatch, suffix, mapped):
+    """One way of lying after another, beside a picture that lies as it is shown."""
+    name, shown = tree(tmp_path / "pictures"), []
+    monkeypatch.setattr(folder, "_IN_MEMORY", 0 if mapped else folder._IN_MEMORY)
+    for way in range(1, 9):
+        exif = Image.Exif()
+        exif[ExifTags.Base.Orientation] = way
+        path = tmp_path / "pictures" / "train" / "ant" / f"way{way}.{suffix}"
+        drawn(*((8, 6) if way < 5 else (6, 8))).save(path, exif=exif)
+        with Image.open(path) as image:
+            shown.append(np.asarray(ImageOps.exif_transpose(image).convert("RGB")))
+    read = load(name).inputs[5:13]
+    assert read.shape == (8, 6, 8, 3)
+    assert np.array_equal(read, np.stack(shown))
+    assert len({picture.tobytes() for picture in read[:4]}) == 4
+
+
+def test_a_picture_that_is_turned_to_another_size_is_named(tmp_path):
+    name, exif = tree(tmp_path), Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    drawn(8, 6).save(tmp_path / "train" / "bee" / "3.png", exif=exif)
+    with pytest.raises(ValueError, match=re.escape("train/bee/3.png has 6 x 8 pixels, but")):
+        load(name)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of Pillow, which tells of it
+@pytest.mark.parametrize("note", [b"", b"II*", b"no such note", b"II*\0\x08\0\0\0\xff\xff", b"II*\0\xff\xff\xff\xff"])
+def test_a_picture_whose_notes_are_broken_is_read_as_it_lies(tmp_path, note):
+    name, path = tree(tmp_path), tmp_path / "train" / "ant" / "0.png"
+    drawn(8, 6).save(path, exif=b"Exif\0\0" + note)
+    assert np.array_equal(load(name).inputs[0], np.asarray(drawn(8, 6)))
+
+
+@pytest.mark.parametrize("kind", ["a channel", "a channel beside grey", "a colour", "a colour of a palette"])
+def test_what_is_transparent_is_white(tmp_path, kind):
+    """Whatever colour lies hidden there."""
+    name, path = tree(tmp_path), tmp_path / "train" / "ant" / "0.png"
+    image = Image.new("RGBA", (8, 6), (200, 10, 30, 0))
+    image.paste((20, 20, 20, 255), (0, 0, 8, 3))
+    if kind == "a channel":
+        image.save(path)
+    elif kind == "a channel beside grey":
+        image.convert("LA").save(path)
+    elif kind == "a colour":
+        image.convert("RGB").save(path, transparency=(200, 10, 30))
+    else:
+        few = image.convert("RGB").quantize(2)
+        few.save(path, transparency=few.getpixel((0, 5)))
+    expected = np.full((6, 8, 3), 255)
+    expected[:3] = 20
+    assert np.array_equal(load(name).inputs[0], expected)
+
+
+def test_what_is_half_transparent_is_mixed_with_white_and_what_is_opaque_stays(tmp_path):
+    name, value = tree(tmp_path), Image.new("RGBA", (8, 6), (0, 100, 200, 51))
+    value.save(tmp_path / "train" / "ant" / "0.png")
+    drawn(8, 6).convert("RGBA").save(tmp_path / "train" / "ant" / "1.png")
+    read = load(name).inputs
+    assert (read[0] == [204, 224, 244]).all(), "a fifth of it, four of white"
+    assert np.array_equal(read[1], np.asarray(drawn(8, 6)))
+
+
+def test_grey_pictures_with_a_transparent_shade_have_one_channel(tmp_path):
+    name = tree(tmp_path, mode="L")
+    Image.new("L", (8, 6), 7).save(tmp_path / "train" / "ant" / "0.png", transparency=7)
+    read = load(name).inputs
+    assert read.shape == (15, 6, 8, 1)
+    assert (read[0] == 255).all()
 
 
 def test_a_picture_of_another_size_is_named(tmp_path):
