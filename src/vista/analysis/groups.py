@@ -82,9 +82,9 @@ def check_comparable(runs: Sequence[Run]) -> None:
 
 def _refuse_one_twice(group: Group) -> None:
     """A copy of a run is no other seed: averaged in, it would make the error smaller than it is."""
-    known: dict[tuple[Any, ...], Run] = {}
+    known: dict[str, Run] = {}
     for run in group.runs:
-        seeds = tuple(run.config.get(name) for name in SEEDS)
+        seeds = json.dumps([run.config.get(name) for name in SEEDS], sort_keys=True)  # a recorder's may be a list
         first = known.setdefault(seeds, run)
         if first is not run and run.seed is not None:
             raise ValueError(f"{first.path} and {run.path} are one run twice, with seed {run.seed}: name one of them")

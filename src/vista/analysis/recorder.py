@@ -55,7 +55,7 @@ class TrajectoryRecorder:
             "classes": [str(name) for name in (classes if classes is not None else range(count))],
             "val_labels": self._given.tolist(),
             "true_labels": None if self._true is None else self._true.tolist(),
-            "config": config or {},
+            "config": _checked(config or {}),
         }
         self._record = self._open(json.loads(json.dumps(description)))  # as it will be read back: tuples are lists
 
@@ -169,6 +169,15 @@ KINDS: dict[str, tuple[type, ...]] = {
     "val_labels": (list,),
     "true_labels": (list, type(None)),
 }
+
+
+def _checked(config: dict[str, Any]) -> dict[str, Any]:
+    for name, value in config.items():
+        try:
+            json.dumps({name: value}, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"config[{name!r}] is {value!r}, but JSON cannot hold it: {error}") from error
+    return config
 
 
 def _count_classes(labels: Integers, num_classes: int | None, classes: Sequence[str] | None) -> int:

@@ -8,6 +8,7 @@ import pytest
 from made_runs import hand_run, write_run
 
 from vista.analysis import grouped, read_runs
+from vista.analysis.groups import check_comparable
 
 
 def test_runs_that_differ_in_seeds_alone_are_one_group(tmp_path: Path) -> None:
@@ -60,3 +61,11 @@ def test_many_runs_are_compared_without_delay(tmp_path: Path) -> None:
     runs = [hand_run(config={"method": f"m{i}"}) for i in range(3)]
     assert all(run.validation_set == run.validation_set for run in runs)
     assert all("validation_set" in vars(run) for run in runs)
+
+
+def test_a_seed_may_be_anything_that_json_holds() -> None:
+    runs = [hand_run(f"run{i}", config={"method": "own", "seed": [1, i]}) for i in range(2)]
+    check_comparable(runs)
+    assert [len(group.runs) for group in grouped(runs)] == [2]
+    with pytest.raises(ValueError, match=r"run0 and run0 are one run twice, with seed \[1, 0\]"):
+        check_comparable([runs[0], hand_run("run0", config={"seed": [1, 0], "method": "own"})])

@@ -155,6 +155,20 @@ def test_labels_that_cannot_be_meant_are_refused(tmp_path: Path, arguments: dict
         TrajectoryRecorder(tmp_path, **arguments)
 
 
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"method": "own", "a": object()}, r"config\['a'\] is <object object .*>, but JSON cannot hold it: .*object"),
+        ({"a": {"b": [1.0, float("nan")]}}, r"config\['a'\] is \{'b': \[1.0, nan\]\}, but JSON cannot hold it: "),
+        ({(1, 2): 3}, r"config\[\(1, 2\)\] is 3, but JSON cannot hold it: keys must be str"),
+    ],
+)
+def test_a_config_that_json_cannot_hold_is_refused_by_name(tmp_path: Path, config: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TrajectoryRecorder(tmp_path / "mine", LABELS, config=config)
+    assert not (tmp_path / "mine").exists()
+
+
 def test_logits_that_cannot_be_meant_are_refused_and_nothing_is_recorded(tmp_path: Path) -> None:
     recorder = TrajectoryRecorder(tmp_path, LABELS)
     good = logits_of(HAND[0])
