@@ -133,7 +133,7 @@ def test_hovering_curves_and_heat_maps_shows_their_values(visit: Callable[..., O
     box = heat.bounding_box()
     heat.hover(position={"x": 44 + (box["width"] - 52) * 0.5 / 4, "y": box["height"] - 40})
     assert "state of epoch 1" in opened.tip()
-    assert "after 1 epochs: 2 samples, 13.33 %" in opened.tip()
+    assert "after 1 epoch: 2 samples, 13.33 %" in opened.tip()
 
 
 def test_several_seeds_are_drawn_in_a_band(visit: Callable[..., Opened], tmp_path: Path) -> None:

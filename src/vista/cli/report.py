@@ -17,6 +17,7 @@ from vista.cli.arguments import parse, peek
 from vista.cli.places import file_to_write, folder_to_write
 from vista.report import drawing
 from vista.report.page import write_page
+from vista.report.payload import counted
 from vista.report.watch import watch
 
 HELP = "draw runs: a page to look through, and the paper's figures"
@@ -76,8 +77,8 @@ def _refuse_what_does_nothing(flags: Report, argv: list[str]) -> None:
 
 def _watch(flags: Report, page: Path, figures: Path | None) -> int:
     def wrote(runs: Sequence[Run], over: bool) -> None:
-        epochs = sum(len(run) for run in runs)
-        terminal.say(f"wrote {page}: {len(runs)} runs, {epochs} epochs{', all finished' if over else ''}")
+        amount = f"{counted(len(runs), 'run')}, {counted(sum(len(run) for run in runs), 'epoch')}"
+        terminal.say(f"wrote {page}: {amount}{', all finished' if over else ''}")
 
     def awaits(missing: Sequence[Path]) -> None:
         places = ", ".join(map(str, missing))

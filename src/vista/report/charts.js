@@ -42,6 +42,7 @@ const dashes = (place) => DASHES[(place + round(place) + Math.floor(round(place)
 const percent = (share, digits = 2) => `${(100 * share).toFixed(digits)} %`;
 const withError = (value, se, show) => show(value) + (se === null ? "" : ` ± ${show(se).replace(" %", "")}`);
 const spread = (band, i, show) => withError(band.mean[i], band.se ? band.se[i] : null, show);
+const counted = (number, name) => `${number} ${name}${String(number) === "1" ? "" : "s"}`;
 // The edges of what is drawn around a mean: a standard error to either side.
 const upper = (band) => band.mean.map((v, i) => v + (band.se ? band.se[i] : 0));
 const lower = (band) => band.mean.map((v, i) => v - (band.se ? band.se[i] : 0));

@@ -34,8 +34,8 @@ def payload(runs: Sequence[Run], *, watching: bool = False) -> dict[str, Any]:
     return {
         "title": " and ".join(_listed([_isolated(group.name) for group in grouped(runs)]))
         + (f" on {_isolated(str(known['data']))}" if known["data"] else ""),
-        "subtitle": f"{what}; {len(runs)} runs, {epochs} epochs"
-        + (f"; {waiting} of them have not ended their first epoch" if waiting else ""),
+        "subtitle": f"{what}; {counted(len(runs), 'run')}, {counted(epochs, 'epoch')}"
+        + (f"; {waiting} still in epoch 1" if waiting else ""),
         "footer": f"Written by vista {vista.__version__} from the runs' records.",
         "watching": watching,
         "how": HOW,
@@ -44,6 +44,11 @@ def payload(runs: Sequence[Run], *, watching: bool = False) -> dict[str, Any]:
         "suspects": _suspects(groups),
         "runs": [_described(group, run) for group in grouped(runs) for run in group.runs],
     }
+
+
+def counted(number: int, name: str) -> str:
+    """``1 run``, ``2 runs``."""
+    return f"{number} {name}{'' if number == 1 else 's'}"
 
 
 def _isolated(name: str) -> str:

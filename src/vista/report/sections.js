@@ -128,7 +128,7 @@ function lifeExpectancy(data) {
     ...(band.length ? [legend([{ name: "mean lifespan of a state", place: 1, dash: "" }, ...band])] : []),
     panels(list.map((p) => panel(p.name, `${p.seeds > 1 ? `${p.seeds} seeds; ` : ""}mean lifespan ${withError(p.mean_lifespan.value, p.mean_lifespan.se, (v) => v.toFixed(1))} epochs`, heat({
       columns: p.columns.map(([first, ...v]) => [first, ...v.map((c) => share(p, c))]), rows, y0: 0, low: least, high: most, xLabel: "epoch of the state", yLabel: "epochs as anchor", label: `life expectancy: ${p.name}`, curve: p.lifespans,
-      tip: (s, r, v) => [[named(p.name), `: state of epoch ${s + 1}`], `an anchor for ${spread(p.lifespans, s, tenth)} epochs`, ...(v ? [`after ${r + 1} epochs: ${tenth(v * p.samples)} samples, ${percent(v)}`] : [])],
+      tip: (s, r, v) => [[named(p.name), `: state of epoch ${s + 1}`], `an anchor for ${counted(spread(p.lifespans, s, tenth), "epoch")}`, ...(v ? [`after ${counted(r + 1, "epoch")}: ${counted(tenth(v * p.samples), "sample")}, ${percent(v)}`] : [])],
     }, "life-expectancy")))), ...(most > 0 ? [rampLegend(percent(least), `${percent(most)} of the validation samples`)] : []));
 }
 
@@ -177,7 +177,7 @@ function forgottenClasses(data) {
         if (p.share.se) root.append(svg("rect", { class: "band", x: left + low, y, width: high - low, height: 15, fill: "var(--ink)", opacity: 0.35 }));
         root.append(svg("text", { class: "value", x: left + high + 5, y: y + 11 }, spread(p.share, i, (v) => percent(v, 1))));
       });
-      const index = (i) => (shown[i] === undefined ? null : { index: i, x: left, y: i * step, lines: [[named(shown[i])], `${p.lost[i]} of ${p.samples[i]} samples once right, wrong at the end`, `${p.times_lost[i]} changes from right to wrong on the way`] });
+      const index = (i) => (shown[i] === undefined ? null : { index: i, x: left, y: i * step, lines: [[named(shown[i])], `${p.lost[i]} of ${counted(p.samples[i], "sample")} once right, wrong at the end`, `${counted(p.times_lost[i], "change")} from right to wrong on the way`] });
       return overRows(root, shown.length, step, index);
     }, "forgotten-classes", `forgotten classes: ${p.name}`));
   })));

@@ -40,7 +40,7 @@ def test_figures_alone_write_no_page(run: Path) -> None:
 
 def test_watching_finished_runs_writes_once(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(run), "--watch", "-o", "page.html"]) == 0
-    assert "wrote page.html: 1 runs, 4 epochs, all finished" in capsys.readouterr().out
+    assert "wrote page.html: 1 run, 4 epochs, all finished" in capsys.readouterr().out
 
 
 def test_watching_a_folder_without_a_run_says_that_it_waits(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_runs import hand_run, write_pictures, write_run
+from made_runs import HAND, hand_run, write_pictures, write_run
 from PIL import Image
 
 from vista.analysis import TrajectoryRecorder, read_runs
@@ -136,7 +136,12 @@ def test_a_run_before_its_first_epoch_is_waited_for(tmp_path: Path) -> None:
     write_run(tmp_path / "run", epochs=0, finished=False)
     data = payload(read_runs([tmp_path / "run"]))
     assert data["figures"] is None
-    assert "1 of them have not ended their first epoch" in data["subtitle"]
+    assert data["subtitle"].endswith("; 1 run, 0 epochs; 1 still in epoch 1")
+
+
+def test_one_run_and_one_epoch_are_counted_as_one() -> None:
+    assert payload([hand_run("one", HAND[:1])])["subtitle"] == "one; 1 run, 1 epoch"
+    assert payload([hand_run("one"), hand_run("two")])["subtitle"] == "one; 2 runs, 4 epochs"
 
 
 def test_watching_writes_when_a_record_changes_and_ends_when_all_have_finished(tmp_path: Path) -> None:
