@@ -246,6 +246,32 @@ def test_the_page_says_which_labels_it_judges_by(visit: Callable[..., Opened], t
     assert f"mean deviation gap (%), {labels} labels" in page.locator("#comparison th").all_inner_texts()
 
 
+@pytest.mark.parametrize("width", [320, 390, 1440])
+def test_names_and_values_of_forgotten_classes_stay_in_the_figure(
+    visit: Callable[..., Opened], tmp_path: Path, width: int
+) -> None:
+    names = ("W" * 30, "\u68ee" * 30, "i" * 30, "elm")
+    lost = np.array([[True] * 6, [False] * 5 + [True]])
+    known = {"classes": names, "val_labels": np.array([0, 0, 1, 1, 2, 3])}
+    seeds = [hand_run(f"seed{k}", lost, config={"method": "ours", "seed": k}, **known) for k in range(2)]
+    write_page([*seeds, hand_run("alone", lost, **known)], tmp_path / "page.html")
+    page = visit(width=width, page=tmp_path / "page.html").page
+    for chart in page.locator('[data-figure="forgotten-classes"]').all():
+        box = chart.bounding_box()
+        for text in chart.locator("text").all():
+            own = text.bounding_box()
+            assert box["x"] <= own["x"], text.text_content()
+            assert own["x"] + own["width"] <= box["x"] + box["width"], text.text_content()
+        assert chart.locator(".name title").all_text_contents() == list(names)
+        shown = chart.locator(".name").evaluate_all("texts => texts.map(text => text.firstChild.data)")
+        assert shown[0].startswith("WWW")
+        assert shown[0].endswith("\u2026")
+        assert shown[3] == "elm"
+    first = page.locator('[data-figure="forgotten-classes"]').first
+    values = first.locator(".value").all_text_contents()
+    assert values[0] == "100.0 % ± 0.0"
+
+
 def test_runs_that_were_never_right_are_drawn_as_such(visit: Callable[..., Opened], tmp_path: Path) -> None:
     never = hand_run("never", HAND & False)
     for runs in ([never], [never, hand_run("hand")]):

@@ -54,6 +54,18 @@ function readable(bytes) {
   return `${Number(bytes.toPrecision(3))} ${units[place]}`;
 }
 
+// How wide a chart writes this, in pixels: as page.css sets it, but measured before it is on the page.
+const measure = html("canvas").getContext("2d");
+measure.font = `11px ${getComputedStyle(document.body).fontFamily}`;
+const textWidth = (text) => measure.measureText(text).width;
+
+function shortened(text, room) {
+  if (textWidth(text) <= room) return text;
+  const letters = [...text].slice(0, Math.ceil(room)); // a letter takes a pixel at least
+  while (letters.length > 1 && textWidth(`${letters.join("")}…`) > room) letters.pop();
+  return `${letters.join("")}…`;
+}
+
 // ---------------------------------------------------------------- the tooltip
 
 let follow = null; // shows the tooltip that a key asked for again, where its chart has gone

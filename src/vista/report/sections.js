@@ -166,16 +166,18 @@ function forgottenClasses(data) {
     const shown = p.classes.slice(0, ROWS);
     const note = `by ${p.against} labels${p.classes.length > ROWS ? `; the ${ROWS} of ${p.classes.length} classes that lost most` : ""}`;
     return panel(p.name, note, chart((width) => {
-      const longest = largest(shown.map((name) => name.length));
-      const left = Math.min(130, width * 0.36, 14 + 6.6 * longest), inner = width - left - (p.share.se ? 84 : 48);
+      const values = shown.map((_, i) => spread(p.share, i, (v) => percent(v, 1)));
+      const left = Math.min(130, width * 0.36, 10 + largest(shown.map(textWidth))), inner = width - left - 7 - largest(values.map(textWidth));
       const root = svg("svg", { viewBox: `0 0 ${width} ${shown.length * step}`, height: shown.length * step, "aria-hidden": "true" });
       shown.forEach((name, i) => {
-        const letters = Math.floor(left / 6.4), at = (share) => Math.max(0, (share / most) * inner), y = i * step + 3;
+        const at = (share) => Math.max(0, (share / most) * inner), y = i * step + 3;
         const [low, end, high] = [lower(p.share)[i], p.share.mean[i], upper(p.share)[i]].map(at);
-        root.append(svg("text", { class: "name", x: left - 6, y: i * step + 14, "text-anchor": "end" }, name.length > letters ? `${name.slice(0, letters - 1)}…` : name));
+        const label = svg("text", { class: "name", x: left - 6, y: i * step + 14, "text-anchor": "end" }, shortened(name, left - 8));
+        label.append(svg("title", {}, name));
+        root.append(label);
         root.append(svg("rect", { x: left, y, width: Math.max(1, end), height: 15, rx: 2, fill: "var(--yellow)" }));
         if (p.share.se) root.append(svg("rect", { class: "band", x: left + low, y, width: high - low, height: 15, fill: "var(--ink)", opacity: 0.35 }));
-        root.append(svg("text", { class: "value", x: left + high + 5, y: y + 11 }, spread(p.share, i, (v) => percent(v, 1))));
+        root.append(svg("text", { class: "value", x: left + high + 5, y: y + 11 }, values[i]));
       });
       const index = (i) => (shown[i] === undefined ? null : { index: i, x: left, y: i * step, lines: [[named(shown[i])], `${p.lost[i]} of ${counted(p.samples[i], "sample")} once right, wrong at the end`, `${counted(p.times_lost[i], "change")} from right to wrong on the way`] });
       return overRows(root, shown.length, step, index);
