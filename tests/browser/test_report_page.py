@@ -300,6 +300,25 @@ def test_many_groups_are_told_apart(visit: Callable[..., Opened], tmp_path: Path
     assert page.locator("#contributing-set .chart .marker").count() == 30
 
 
+def test_each_run_says_where_the_weights_of_its_anchors_come_from(
+    visit: Callable[..., Opened], tmp_path: Path
+) -> None:
+    options = {"plain": {}, "uniform": {"weights": "uniform"}, "chronological": {"order": "newest"}}
+    runs = [hand_run(name, config={"method": name, "options": own}) for name, own in options.items()]
+    write_page(runs, tmp_path / "page.html")
+    page = visit(page=tmp_path / "page.html").page
+    plain, uniform, chronological = page.locator("#marginal-coverage .panel").all_inner_texts()
+    share = "The weight of a state is its share of all the blue."
+    assert share in plain
+    assert "+4 · 0.80" in plain
+    assert share not in uniform
+    assert "Every past state teaches with the same weight, whatever it adds." in uniform
+    assert "+4 · 0.25" in uniform
+    assert f"The newest state is ranked first. {share}" in chronological
+    assert "share" not in page.locator("#marginal-coverage > .how").inner_text()
+    assert "plain, had it kept anchors" in plain
+
+
 def test_names_from_right_to_left_turn_nothing_else(visit: Callable[..., Opened], tmp_path: Path) -> None:
     hebrew = ["\u05d0\u05d1\u05d2", "\u05d3\u05d4\u05d5", "\u05d6\u05d7\u05d8"]
     write_run(tmp_path / "run", method="vista", teacher=True, classes=hebrew)

@@ -91,11 +91,12 @@ class Run:
         return hashlib.sha256(self.val_labels.astype("<i8").tobytes()).hexdigest()
 
 
-ANCHOR_OPTIONS: dict[str, Any] = {"tau": 0.0, "order": "accuracy", "weights": "coverage"}
+ANCHOR_OPTIONS: dict[str, Any] = {"tau": 0.0, "order": "accuracy", "weights": "coverage", "smoothing": 1}
 ANCHOR_VALUES: dict[str, Callable[[Any], bool]] = {
     "tau": lambda value: isinstance(value, int | float) and 0 <= value < 1,
     "order": lambda value: value in coverage.ORDERS,
     "weights": lambda value: value in teacher.WEIGHTS,
+    "smoothing": lambda value: isinstance(value, int) and value >= 1,
 }
 
 

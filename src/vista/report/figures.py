@@ -70,8 +70,10 @@ class MarginalCoverage:
     name: str
     run: str
     seeds: int  # of the group; the anchors are those of one
+    kept: bool  # by the method itself; else as if it had been
     samples: int
     tau: float
+    options: dict[str, Any]  # by which its anchors were ranked and weighted
     states: Counts  # epochs, best-ranked first
     sizes: Counts  # samples each gets right
     before: Counts  # samples that better-ranked states cover already
@@ -179,8 +181,10 @@ def _marginal_coverage(group: Group, run: Run) -> MarginalCoverage:
         name=group.name,
         run=run.name,
         seeds=len(group.runs),
+        kept=run.keeps_anchors,
         samples=correct.shape[1],
         tau=options["tau"],
+        options=options,
         states=states + 1,
         sizes=correct[states].sum(axis=1),
         before=np.concatenate([[0], union[:-1]])[shown],

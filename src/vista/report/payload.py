@@ -15,7 +15,7 @@ from vista.analysis.runs import Run
 from vista.analysis.table import COLUMNS, comparison
 from vista.analysis.trajectory import best_epoch
 from vista.report import figures, pictures
-from vista.report.reading import HOW
+from vista.report.reading import HOW, weights_of_anchors
 from vista.training import run_folder
 from vista.training.run_folder import RunFolder
 
@@ -75,6 +75,8 @@ def _table(groups: Sequence[Group]) -> dict[str, Any]:
 
 def _figures(groups: Sequence[Group]) -> dict[str, Any]:
     data = {name: _plain(make(groups)) for name, make in figures.FIGURES.items() if name != "life-expectancy"}
+    for panel in data["marginal-coverage"]:
+        panel["reading"] = weights_of_anchors(panel.pop("options"))
     data["forgotten-classes"] = _plain(figures.forgotten_classes(groups))
     data["life-expectancy"] = [
         {

@@ -1,5 +1,7 @@
 """How to read each part of the page, in a sentence or two."""
 
+from typing import Any
+
 HOW = {
     "comparison": (
         "Means over the seeds with standard errors; the best of a column in bold. Validation labels carry the "
@@ -15,8 +17,8 @@ HOW = {
     ),
     "marginal-coverage": (
         "The anchors at the end, best-ranked first. Grey is what better-ranked anchors cover already, blue what "
-        "this one adds; its share of all the blue is its weight in the teacher. The yellow line is all it gets "
-        "right."
+        "this one adds, the yellow line all it gets right. Beside it are the samples it adds and its weight in the "
+        "teacher."
     ),
     "life-expectancy": (
         "A bar above an epoch is as tall as the number of epochs its state was still the only one to get some "
@@ -44,3 +46,19 @@ HOW = {
     "no_suspects": ("None of these runs has finished with a teacher, so there is nothing to suspect labels by."),
     "runs": ("What each run was, and where it ran."),
 }
+
+WEIGHTS = {
+    "coverage": "The weight of a state is its share of all the blue.",
+    "accuracy": "Every past state teaches, the more it gets right the more, whatever it adds.",
+    "uniform": "Every past state teaches with the same weight, whatever it adds.",
+}
+
+
+def weights_of_anchors(options: dict[str, Any]) -> str:
+    """What the order and the weights of a run's anchors come from."""
+    said = [WEIGHTS[options["weights"]]]
+    if options["order"] == "newest":
+        said.insert(0, "The newest state is ranked first.")
+    if options["smoothing"] > 1:
+        said.append(f"It teaches by the mean of {options['smoothing']} epochs.")
+    return " ".join(said)

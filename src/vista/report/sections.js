@@ -88,7 +88,7 @@ function marginalCoverage(data) {
     panels(data.figures["marginal-coverage"].map((p) => {
       const order = p.gained.map((g, i) => [g, i]).sort((a, b) => b[0] - a[0] || a[1] - b[1]).slice(0, ROWS).map(([, i]) => i).sort((a, b) => a - b);
       const hidden = p.states.length - order.length;
-      const note = [named(p.run), `${tolerance(p)}${hidden ? `; ${hidden} more add ${p.gained.reduce((a, b) => a + b, 0) - order.reduce((a, i) => a + p.gained[i], 0)}` : ""}`];
+      const note = [named(p.run), `${p.kept ? tolerance(p) : ", had it kept anchors"}${hidden ? `; ${hidden} more add ${p.gained.reduce((a, b) => a + b, 0) - order.reduce((a, i) => a + p.gained[i], 0)}` : ""}`, html("br"), p.reading];
       return panel(p.name, note, order.length ? anchorRows(p, order) : html("p", { class: "how" }, "No state is an anchor at the end."));
     })));
 }

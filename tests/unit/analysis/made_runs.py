@@ -27,7 +27,7 @@ HAND = np.array(
     ],
     dtype=bool,
 )
-BASIC = {"tau": 0.0, "order": "accuracy", "weights": "coverage"}
+BASIC = {"tau": 0.0, "order": "accuracy", "weights": "coverage", "smoothing": 1}
 
 
 def record_of(**sets: np.ndarray) -> Record:

@@ -16,6 +16,7 @@ from made_runs import HAND, hand_run, write_pictures, write_run
 from PIL import Image
 
 from vista.analysis import TrajectoryRecorder, read_runs
+from vista.methods import choose
 from vista.report import page, pictures
 from vista.report.page import safe_json, write_page
 from vista.report.payload import payload
@@ -80,6 +81,23 @@ def test_cells_of_the_heat_maps_start_at_their_states_birth(tmp_path: Path) -> N
     data = payload([hand_run()])
     assert data["figures"]["timeline"][0]["columns"] == [[0, 1.0], [1, 1.0, 0.8, 0.8], [2, 0.2], [3, 0.2]]
     assert data["figures"]["life-expectancy"][0]["columns"] == [[0, 2], [0, 4, 4, 4], [0, 1], [0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        ("vista-light", "The weight of a state is its share of all the blue."),
+        ("vista-uniform", "Every past state teaches with the same weight, whatever it adds."),
+        ("vista-accuracy", "Every past state teaches, the more it gets right the more, whatever it adds."),
+        ("vista-chronological", "The newest state is ranked first. The weight of a state is its share of all the blue."),
+        ("vista-smoothing", "The weight of a state is its share of all the blue. It teaches by the mean of 3 epochs."),
+    ],
+)
+def test_the_weights_of_anchors_are_explained_as_the_run_made_them(tmp_path: Path, method: str, said: str) -> None:
+    write_run(tmp_path / "run", method=method, options=choose(method).options)
+    (panel,) = payload(read_runs([tmp_path / "run"]))["figures"]["marginal-coverage"]
+    assert panel["reading"] == said
+    assert panel["kept"]
 
 
 def test_without_the_data_suspects_are_rows_and_the_page_says_why(tmp_path: Path) -> None:
