@@ -123,7 +123,8 @@ def _suspects(groups: Sequence[Group]) -> dict[str, Any] | None:
     ]
     about = f"about {found['estimated']:,} of {found['samples']:,} training labels look wrong"
     none = f"none of {found['samples']:,} training labels looks wrong"
-    note = f"By {_isolated(str(run.path))}: {about if found['estimated'] else none}"
+    chosen = f", of {len(able)} with a teacher the one with the highest validation accuracy" if len(able) > 1 else ""
+    note = f"By {_isolated(str(run.path))}{chosen}: {about if found['estimated'] else none}"
     quality = found["quality"]
     if quality is not None and quality["auroc"] is not None:
         note += (

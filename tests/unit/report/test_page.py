@@ -100,6 +100,18 @@ def test_the_weights_of_anchors_are_explained_as_the_run_made_them(tmp_path: Pat
     assert panel["kept"]
 
 
+def test_suspects_are_those_of_the_run_that_is_right_most_often_and_the_page_names_it(tmp_path: Path) -> None:
+    rights = {"low": 0.2, "high": 0.8, "middle": 0.5}
+    for seed, (name, share) in enumerate(rights.items()):
+        correct = np.tile(np.arange(15) < 15 * share, (4, 1))
+        write_run(tmp_path / name, method="vista", seed=seed, teacher=True, correct=correct)
+    write_run(tmp_path / "plain", method="ce", correct=np.ones((4, 15), bool))
+    note = payload(read_runs([tmp_path]))["suspects"]["note"]
+    assert note.startswith(f"By {tmp_path / 'high'}, of 3 with a teacher the one with the highest validation accuracy: ")
+    alone = payload(read_runs([tmp_path / "low", tmp_path / "plain"]))["suspects"]["note"]
+    assert alone.startswith(f"By {tmp_path / 'low'}: about ")
+
+
 def test_without_the_data_suspects_are_rows_and_the_page_says_why(tmp_path: Path) -> None:
     write_run(tmp_path / "run", method="vista", teacher=True, data="npz:gone.npz")
     found = payload(read_runs([tmp_path / "run"]))["suspects"]
