@@ -450,6 +450,27 @@ def test_the_best_of_the_table_is_bold(visit: Callable[..., Opened]) -> None:
     assert "±" in rows.first.inner_text()
 
 
+@pytest.mark.parametrize("width", [390, 1200, 1440])
+def test_a_table_that_does_not_fit_says_so(visit: Callable[..., Opened], tmp_path: Path, width: int) -> None:
+    options = [{"order": order, "weights": weights, "record": record, "tau": 0.0, "start": start, "schedule": "fixed"}
+               for order in ("accuracy", "newest") for weights in ("coverage", "accuracy", "uniform")
+               for record in ("train", "eval") for start in ("hard", "uniform")][:10]  # fmt: skip
+    for place, own in enumerate(options):
+        for seed in (0, 1):
+            write_run(tmp_path / f"{place}-{seed}", method="vista", seed=seed, options=own)
+    write_page(read_runs([tmp_path]), tmp_path / "page.html")
+    page = visit(width=width, page=tmp_path / "page.html").page
+    table, hint = page.locator("#comparison .scroll"), page.locator("#comparison .hint")
+    assert page.locator("#comparison tbody tr").count() == 10
+    hidden = table.evaluate("box => box.scrollWidth - box.clientWidth")
+    assert hint.is_visible() == (hidden > 0)
+    assert (hidden > 0) == (width == 390)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    if hidden > 0:
+        page.set_viewport_size({"width": 1440, "height": 900})
+        hint.wait_for(state="hidden")
+
+
 @pytest.mark.parametrize("width", [390, 320])
 def test_the_page_is_usable_on_a_phone(visit: Callable[..., Opened], width: int) -> None:
     opened = visit(width=width, has_touch=True)

@@ -58,8 +58,14 @@ function comparison(data) {
     });
     return html("tr", {}, name, html("td", {}, String(row.seeds)), ...cells);
   });
-  section("comparison", "Comparison", data.how.comparison,
-    html("div", { class: "scroll" }, html("table", {}, html("thead", {}, head), html("tbody", {}, ...body))));
+  section("comparison", "Comparison", data.how.comparison, ...scrolling(html("table", {}, html("thead", {}, head), html("tbody", {}, ...body))));
+}
+
+// A table, and a word above it where the window is too narrow for it.
+function scrolling(table) {
+  const box = html("div", { class: "scroll" }, table), hint = html("p", { class: "hint" }, "More columns to the right: scroll the table →");
+  new ResizeObserver(() => { hint.hidden = box.scrollWidth <= box.clientWidth; }).observe(box);
+  return [hint, box];
 }
 
 function forgetting(data) {
