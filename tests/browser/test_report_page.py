@@ -300,9 +300,7 @@ def test_many_groups_are_told_apart(visit: Callable[..., Opened], tmp_path: Path
     assert page.locator("#contributing-set .chart .marker").count() == 30
 
 
-def test_each_run_says_where_the_weights_of_its_anchors_come_from(
-    visit: Callable[..., Opened], tmp_path: Path
-) -> None:
+def test_each_run_says_where_the_weights_of_its_anchors_come_from(visit: Callable[..., Opened], tmp_path: Path) -> None:
     options = {"plain": {}, "uniform": {"weights": "uniform"}, "chronological": {"order": "newest"}}
     runs = [hand_run(name, config={"method": name, "options": own}) for name, own in options.items()]
     write_page(runs, tmp_path / "page.html")

@@ -110,15 +110,18 @@ def _print(entries: list[Entry], base: TrainConfig, flags: CompareFlags) -> None
     if any(row["reconstruction"] for row in rows):
         out.print("† reconstructed from a description: its source gives no formula or code")
     errors = ", mean ± standard error over the seeds" if flags.seeds > 1 else ""
-    out.print(f"test accuracy in %{errors}; the gap is the mean over the epochs, on the given validation labels")
+    out.print(
+        f"test accuracy in %{errors}, at the epoch with the best validation accuracy and at the last; the gap is the "
+        "mean deviation gap on the given validation labels"
+    )
 
 
 def comparison_table(rows: list[dict[str, Any]], base: TrainConfig, seeds: int) -> Table:
     """A row per method, the highest accuracies in bold."""
     table = Table(title=f"{base.data}, noise {base.noise}, {base.epochs} epochs", title_justify="left")
     table.add_column("method", overflow="fold")
-    for name in ("seeds", "best validation epoch", "last epoch", "deviation gap %", "anchors", "seconds per run"):
-        table.add_column(name, justify="right")
+    for name in ("seeds", "best epoch", "last epoch", "gap %", "anchors", "s/run"):  # short: 80 columns are few
+        table.add_column(name, justify="right", overflow="fold")
     top = {key: max((row[key]["mean"] for row in rows if row["seeds"]), default=None) for key in ("best", "last")}
     for row in rows:
         counted = str(row["seeds"]) if row["seeds"] == seeds else f"{row['seeds']} of {seeds}"

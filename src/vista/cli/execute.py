@@ -100,15 +100,14 @@ def print_result(folder: RunFolder, config: TrainConfig, metrics: dict[str, Any]
 def report_table(title: str, metrics: dict[str, Any]) -> Table:
     """Metrics of the best-validation and the last weights, on validation and test."""
     table = Table(title=title, title_justify="left")
-    table.add_column("weights")
-    table.add_column("samples")
+    table.add_column("weights, samples", overflow="fold")
     for name in REPORTED.values():
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     for which in ("best", "last"):
-        for part, what in (("val", "validation"), ("test", "test")):
+        for part in ("val", "test"):
             if which not in metrics:
                 continue
             values = metrics[which][part]
             cells = [f"{values[k]:.4f}" if k == "nll" else f"{100 * values[k]:.2f}" for k in REPORTED]
-            table.add_row(f"{which} (epoch {metrics[which]['epoch']})" if part == "val" else "", what, *cells)
+            table.add_row(f"{which} (epoch {metrics[which]['epoch']}), {part}", *cells)
     return table

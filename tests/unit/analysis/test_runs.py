@@ -104,7 +104,9 @@ def test_a_bad_npz_is_refused_by_key(tmp_path: Path, arrays: dict, message: str)
         read_run(tmp_path / "bad.npz")
 
 
-@pytest.mark.parametrize("options", ["adam", {"tau": None}, {"order": "sideways"}, {"weights": ["x"]}, {"smoothing": "much"}, [1]])
+@pytest.mark.parametrize(
+    "options", ["adam", {"tau": None}, {"order": "sideways"}, {"weights": ["x"]}, {"smoothing": "much"}, [1]]
+)
 def test_a_recorders_training_may_be_described_by_anything(tmp_path: Path, options: Any) -> None:
     TrajectoryRecorder(tmp_path, [0, 1, 2], config={"method": "mine", "options": options})
     assert read_run(tmp_path).options == BASIC

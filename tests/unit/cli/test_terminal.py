@@ -10,6 +10,8 @@ import pytest
 from rich.table import Table
 
 from vista.cli import terminal
+from vista.cli.compare import comparison_table
+from vista.cli.execute import report_table
 from vista.training.config import TrainConfig
 from vista.training.drive import Job
 from vista.training.events import EpochEnded, Finished, Started, Stepped
@@ -136,6 +138,38 @@ def test_names_are_no_markup_and_cannot_command_the_terminal() -> None:
     for shown in ("a[/b]\\x1b[2J:smile:", "x[red]", "[bold]\\x9b2J", "say [/] \\x07"):
         assert shown in text
     assert "\x1b[2J" not in text
+
+
+def printed(table: Table, width: int) -> str:
+    out = io.StringIO()
+    terminal.PlainConsole(file=out, width=width).print(table)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_numbers_of_a_runs_table_are_whole_on_a_narrow_terminal(width: int) -> None:
+    numbers = {"top1": 1.0, "top5": 1.0, "nll": 1.2345, "ece": 0.1234, "aurc": 0.2345}
+    metrics = {which: {"epoch": 187, "val": numbers, "test": numbers} for which in ("best", "last")}
+    text = printed(report_table("vista on digits", metrics), width)
+    words = text.split()
+    assert "…" not in text
+    assert [words.count(number) for number in ("100.00", "1.2345", "12.34", "23.45")] == [8, 4, 4, 4]
+    assert [words.count(word) for word in ("best", "last", "val", "test")] == [2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_numbers_of_a_comparison_are_whole_on_a_narrow_terminal(width: int) -> None:
+    numbers = {"best": {"mean": 94.44, "se": 1.15}, "last": {"mean": 96.15, "se": 0.71}, "deviation_gap": 10.59}
+    known = {"seeds": 3, "reconstruction": False, "anchors_max": 101, "seconds": 123.4}
+    rows = [{"method": method, **numbers, **known} for method in ("ce", "vista-light")]
+    text = printed(comparison_table(rows, TrainConfig(), 3), width)
+    words = text.split()
+    assert "…" not in text
+    for number in ("94.44", "1.15", "96.15", "0.71", "10.59", "101", "123.4"):
+        assert words.count(number) == 2, number
+    if width >= 80:
+        assert "94.44 ± 1.15" in text
+        assert {"vista-light", "method", "seeds", "best", "last", "epoch", "gap", "anchors"} <= set(words)
 
 
 def test_a_run_with_an_odd_name_is_followed_live() -> None:

@@ -83,14 +83,17 @@ def test_cells_of_the_heat_maps_start_at_their_states_birth(tmp_path: Path) -> N
     assert data["figures"]["life-expectancy"][0]["columns"] == [[0, 2], [0, 4, 4, 4], [0, 1], [0, 1]]
 
 
+SHARE = "The weight of a state is its share of all the blue."
+
+
 @pytest.mark.parametrize(
     ("method", "said"),
     [
-        ("vista-light", "The weight of a state is its share of all the blue."),
+        ("vista-light", SHARE),
         ("vista-uniform", "Every past state teaches with the same weight, whatever it adds."),
         ("vista-accuracy", "Every past state teaches, the more it gets right the more, whatever it adds."),
-        ("vista-chronological", "The newest state is ranked first. The weight of a state is its share of all the blue."),
-        ("vista-smoothing", "The weight of a state is its share of all the blue. It teaches by the mean of 3 epochs."),
+        ("vista-chronological", f"The newest state is ranked first. {SHARE}"),
+        ("vista-smoothing", f"{SHARE} It teaches by the mean of 3 epochs."),
     ],
 )
 def test_the_weights_of_anchors_are_explained_as_the_run_made_them(tmp_path: Path, method: str, said: str) -> None:
@@ -107,7 +110,7 @@ def test_suspects_are_those_of_the_run_that_is_right_most_often_and_the_page_nam
         write_run(tmp_path / name, method="vista", seed=seed, teacher=True, correct=correct)
     write_run(tmp_path / "plain", method="ce", correct=np.ones((4, 15), bool))
     note = payload(read_runs([tmp_path]))["suspects"]["note"]
-    assert note.startswith(f"By {tmp_path / 'high'}, of 3 with a teacher the one with the highest validation accuracy: ")
+    assert note.startswith(f"By {tmp_path / 'high'}, of 3 with a teacher the one with the highest validation accuracy")
     alone = payload(read_runs([tmp_path / "low", tmp_path / "plain"]))["suspects"]["note"]
     assert alone.startswith(f"By {tmp_path / 'low'}: about ")
 
