@@ -116,10 +116,11 @@ def grouped(runs: Sequence[Run]) -> list[Group]:
     for place, method in enumerate(methods):
         rivals = [configs[i] for i, other in enumerate(methods) if other == method]
         names.append(f"{method}{_difference(configs[place], rivals)}")
-    for place, name in enumerate(names):
-        if names.count(name) > 1:
-            names[place] = f"{name} [{groups[place][0].path}]"
-    return [Group(name, tuple(members)) for name, members in zip(names, groups, strict=True)]
+    alike = {name for name in names if names.count(name) > 1}
+    return [
+        Group(f"{name} [{members[0].path}]" if name in alike else name, tuple(members))
+        for name, members in zip(names, groups, strict=True)
+    ]
 
 
 def _key(run: Run) -> str:

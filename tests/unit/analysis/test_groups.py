@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,11 @@ def test_runs_that_differ_in_seeds_alone_are_one_group(tmp_path: Path) -> None:
 
 def test_runs_without_a_configuration_keep_their_own_names() -> None:
     assert [g.name for g in grouped([hand_run("one"), hand_run("two")])] == ["one", "two"]
+
+
+def test_of_several_with_one_name_each_is_told_by_its_place() -> None:
+    runs = [dataclasses.replace(hand_run("run"), path=Path(place) / "run") for place in "abc"]
+    assert [group.name for group in grouped(runs)] == ["run [a/run]", "run [b/run]", "run [c/run]"]
 
 
 @pytest.mark.parametrize(
