@@ -28,7 +28,7 @@ from vista.training.comparison import Entry, plan, summary
 from vista.training.config import TrainConfig
 from vista.training.drive import Job
 from vista.training.events import Interrupted
-from vista.training.refusals import refuse_another_run, refuse_strangers
+from vista.training.refusals import refuse_another_run
 from vista.training.run_folder import RunFolder
 
 HELP = "train several methods over several seeds, and print a table"
@@ -69,10 +69,8 @@ def run(argv: list[str]) -> int:
     methods = [method.strip() for method in flags.methods.split(",") if method.strip()]
     entries = plan(base, methods, flags.seeds, out, method_name)
     jobs = [job for entry in entries for job in entry.jobs]
-    for job in jobs:  # before anything is trained
-        refuse_strangers(RunFolder(job.out))
-        if not flags.fresh:
-            refuse_another_run(job.config.resolved(), RunFolder(job.out))
+    for job in () if flags.fresh else jobs:  # before anything is trained
+        refuse_another_run(job.config.resolved(), RunFolder(job.out))
     try:
         execute(jobs, flags, flags.at_once)
     except Interrupted as error:

@@ -8,11 +8,15 @@ from pathlib import Path
 from types import TracebackType
 
 from vista import exchange
+from vista.analysis import suspect_files
 from vista.training import run_folder
 from vista.training.drive import Job
 from vista.training.events import Interrupted
 from vista.training.record import COVERAGE
 from vista.training.run_folder import RunFolder, find_runs
+
+# What other commands make of a run, where they put it by themselves or are often asked to.
+MADE_OF_RUNS = (suspect_files.TABLE, suspect_files.LIST, "report.html", "predictions.csv")
 
 
 def refuse_to_remove(folder: RunFolder) -> None:
@@ -25,6 +29,9 @@ def refuse_to_remove(folder: RunFolder) -> None:
     below = next((run.path for run in find_runs(path) if run.path != path), None)
     if below is not None:
         raise ValueError(f"{path} holds another run, {below}: move that elsewhere, or delete it first")
+    other = next((name for name in folder.strangers() if name not in MADE_OF_RUNS), None)
+    if other is not None:
+        raise ValueError(f"{path} holds {other}, which is not of the run: move that elsewhere, or delete it first")
     try:
         folder.config()
     except ValueError as error:

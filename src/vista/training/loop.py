@@ -26,7 +26,7 @@ from vista.training.engine import NotFinite
 from vista.training.events import EpochEnded, Event, Finished, Interrupted, Started, Stepped, Stop, Waiting
 from vista.training.network import load_model
 from vista.training.record import EPOCHS, TEST, VAL_GIVEN, VAL_TRUE
-from vista.training.refusals import refuse_another_run, refuse_strangers
+from vista.training.refusals import refuse_another_run
 from vista.training.run_folder import RunFolder
 from vista.training.samples import refuse_changed, refuse_changed_files
 from vista.training.setup import prepare, write_description
@@ -52,7 +52,6 @@ def train(config: TrainConfig, out: str | Path, stop: Stop | None = None, role: 
     """Train in the folder ``out``, from its newest sound checkpoint if it has one, to the end."""
     config, folder = config.resolved(), RunFolder(Path(out))
     checkpoints = Checkpoints(folder.path, exchange.rank())
-    refuse_strangers(folder)
     with folder.locked() if exchange.rank() == 0 else nullcontext(), checkpoints.settled():
         refuse_another_run(config, folder)
         if folder.is_finished():

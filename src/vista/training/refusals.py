@@ -22,12 +22,6 @@ from vista.training.samples import Samples
 BATCH_NORM_ALONE = "more than 1 value per channel"  # what torch says of a batch without a spread
 
 
-def refuse_strangers(folder: RunFolder) -> None:
-    """A run does not begin among other things: they would go when it is replaced or deleted."""
-    if not (folder.path / CONFIG).exists() and (found := folder.strangers()):
-        raise ValueError(f"{folder.path} holds {found[0]}, but a run needs a folder of its own: choose another --out")
-
-
 def refuse_another_run(config: TrainConfig, folder: RunFolder) -> None:
     if not (folder.path / CONFIG).exists():
         return

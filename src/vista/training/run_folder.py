@@ -118,7 +118,7 @@ class RunFolder:
         return (self.path / METRICS).exists()
 
     def strangers(self) -> list[str]:
-        """What lies in the folder and is not of a run."""
+        """What lies in the folder and no training put there."""
         there = [path.name for path in self.path.iterdir()] if self.path.is_dir() else []
         return sorted(name for name in there if name not in OWN and not name.startswith("."))
 

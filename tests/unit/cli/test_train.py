@@ -54,14 +54,15 @@ def test_json_is_one_object_and_progress_goes_to_stderr(vista: Vista, small: Sma
 
 def test_the_same_command_uses_what_is_there_and_fresh_begins_anew(vista: Vista, small: Small) -> None:
     vista("train", *small, "--out", "run", "--quiet")
-    Path("run/mark").touch()
+    mark = Path("run/report.html")
+    mark.touch()
     assert "had finished before" in vista("train", *small, "--out", "run").out
     other = vista("train", *small, "--seed", "1", "--out", "run")
     assert other.code == 2
     assert "seed=0 where this one has 1" in other.err
-    assert Path("run/mark").exists()
+    assert mark.exists()
     assert vista("train", *small, "--seed", "1", "--out", "run", "--fresh", "--quiet").code == 0
-    assert not Path("run/mark").exists()
+    assert not mark.exists()
 
 
 def test_fresh_deletes_nothing_that_is_no_run(vista: Vista, small: Small) -> None:
@@ -110,19 +111,22 @@ def test_fresh_leaves_no_old_run_to_be_taken_for_a_new_one(
     assert not Path("runs/ce-seed0/metrics.json").exists()
 
 
-@pytest.mark.parametrize("fresh", [(), ("--fresh",)])
-@pytest.mark.parametrize("command", ["train", "compare"])
-def test_a_run_does_not_begin_among_other_things_which_would_go_with_it(
-    vista: Vista, small: Small, command: str, fresh: tuple[str, ...]
-) -> None:
-    run = Path("place") if command == "train" else Path("place/ce-seed0")
-    (run / "notes").mkdir(parents=True)
-    (run / "notes" / "mine.txt").write_text("precious")
-    several = ("--methods", "ce", "--seeds", "1") if command == "compare" else ()
-    said = vista(command, *small, *several, "--out", "place", *fresh)
-    assert said.code == 2
-    assert f"{run} holds notes, but a run needs a folder of its own: choose another --out" in said.err
-    assert [path.name for path in run.iterdir()] == ["notes"]
+def test_what_is_not_of_a_run_does_not_go_with_it(vista: Vista, small: Small) -> None:
+    words = ("train", *small, "--out", "run", "--quiet")
+    Path("run/notes").mkdir(parents=True)
+    Path("run/notes/mine.txt").write_text("precious")
+    assert vista(*words).code == 0
+    assert vista("labels", "run").code == 0
+    assert vista("report", "run", "-o", "run/report.html").code == 0
+    for again in ((*words, "--fresh"), ("runs", "delete", "run", "--yes")):
+        said = vista(*again)
+        assert said.code == 2
+        assert "run holds notes, which is not of the run: move that elsewhere, or delete it first" in said.err
+    assert Path("run/notes/mine.txt").read_text() == "precious"
+    Path("run/notes").rename("notes")
+    assert vista(*words, "--fresh").code == 0
+    assert not Path("run/report.html").exists()
+    assert vista("runs", "delete", "run", "--yes").code == 0
 
 
 def test_another_option_in_the_same_place_is_named(vista: Vista, small: Small) -> None:
