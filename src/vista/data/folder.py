@@ -1,11 +1,12 @@
 """Any folder of class folders: PATH/train/<class>/* and PATH/test/<class>/*, or PATH/<class>/* alone."""
 
 import os
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
-from vista.data.pixels import cached, decode, open_image, shown_size
+from vista.data.pixels import cached, decode, fingerprint, open_image, shown_size
 from vista.data.source import Source, channel_statistics, held_out, usual_padding
 
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
@@ -85,6 +86,12 @@ def _entries(folder: Path, root: Path) -> list[Path]:
 
 
 def _pixels(folder: Path, files: list[Path]) -> np.ndarray:
+    """The pixels of all files; several runs on one folder read it once, as long as no file changes."""
+    return _read(folder, tuple(files), fingerprint(files, folder), _IN_MEMORY)
+
+
+@lru_cache(maxsize=1)
+def _read(folder: Path, files: tuple[Path, ...], _fingerprint: str, in_memory: int) -> np.ndarray:
     with open_image(files[0]) as first:
         width, height = shown_size(first)
     grey = True
@@ -95,7 +102,7 @@ def _pixels(folder: Path, files: list[Path]) -> np.ndarray:
                 got = f"{size[0]} x {size[1]}"
                 raise ValueError(f"{path} has {got} pixels, but {files[0]} has {width} x {height}: one size is needed")
     shape = (height, width, 1 if grey else 3)
-    if len(files) * int(np.prod(shape)) > _IN_MEMORY:
+    if len(files) * int(np.prod(shape)) > in_memory:
         return cached(files, folder.with_name(f"{folder.name}.pixels"), shape, folder)
     pixels = np.empty((len(files), *shape), dtype=np.uint8)
     for position, decoded in enumerate(decode(files, shape)):

@@ -87,7 +87,7 @@ def decode(files: Sequence[Path], shape: tuple[int, int, int]) -> Iterator[np.nd
 def cached(files: Sequence[Path], cache: Path, shape: tuple[int, int, int], root: Path) -> np.ndarray:
     """The pixels of `files` (below `root`), mapped from `cache`; made once, and again when a file changed."""
     full = (len(files), *shape)
-    header = {"format": FORMAT, "version": VERSION, "shape": list(full), "made_from": _fingerprint(files, root)}
+    header = {"format": FORMAT, "version": VERSION, "shape": list(full), "made_from": fingerprint(files, root)}
     size = _HEADER + int(np.prod(full))
     if not _is_current(cache, header, size):
         try:
@@ -98,7 +98,7 @@ def cached(files: Sequence[Path], cache: Path, shape: tuple[int, int, int], root
     return np.memmap(cache, dtype=np.uint8, mode="c", offset=_HEADER, shape=full)
 
 
-def _fingerprint(files: Sequence[Path], root: Path) -> str:
+def fingerprint(files: Sequence[Path], root: Path) -> str:
     """SHA-256 over name, size and time of change of every file, in order."""
     digest = hashlib.sha256()
     for path in files:

@@ -6,6 +6,7 @@ import pytest
 from PIL import ExifTags, Image, ImageOps
 
 from vista.data import folder, load
+from vista.data.pixels import decode
 
 
 def picture(path, value, size=(8, 6), mode="RGB"):
@@ -62,6 +63,19 @@ def test_test_labels_are_those_of_the_training_classes(tmp_path):
     tree(tmp_path, parts=("train",))
     name = tree(tmp_path, parts=("test",), classes=("cat",))
     assert load(name).test_labels.tolist() == [2] * 5
+
+
+def test_pictures_are_decoded_once_until_one_changes(tmp_path, monkeypatch):
+    name, decoded = tree(tmp_path), []
+    monkeypatch.setattr(folder, "decode", lambda files, shape: decoded.append(len(files)) or decode(files, shape))
+    first = load(name)
+    assert load(name).inputs_hash == first.inputs_hash
+    assert decoded == [30]
+    picture(tmp_path / "train" / "ant" / "3.png", 99)
+    assert load(name).inputs[3, 0, 0, 0] == 99
+    (tmp_path / "test" / "bee" / "4.png").unlink()
+    assert len(load(name).test_inputs) == 14
+    assert decoded == [30, 30, 29]
 
 
 def test_more_than_fits_is_mapped_from_a_file_beside_the_folder(tmp_path, monkeypatch):
