@@ -69,8 +69,9 @@ def run(argv: list[str]) -> int:
     methods = [method.strip() for method in flags.methods.split(",") if method.strip()]
     entries = plan(base, methods, flags.seeds, out, method_name)
     jobs = [job for entry in entries for job in entry.jobs]
-    for job in () if flags.fresh else jobs:  # before anything is trained
-        refuse_another_run(job.config.resolved(), RunFolder(job.out))
+    if not flags.fresh:
+        for job in jobs:  # before anything is trained
+            refuse_another_run(job.config.resolved(), RunFolder(job.out))
     try:
         execute(jobs, flags, flags.at_once)
     except Interrupted as error:

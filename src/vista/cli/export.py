@@ -18,7 +18,7 @@ from vista import durable
 from vista.cli import terminal
 from vista.cli.arguments import parse
 from vista.cli.fusion_note import note_fusion
-from vista.cli.places import file_to_write
+from vista.cli.output_paths import file_to_write
 from vista.integrations import comes_with
 from vista.training.network import load_model, network_name
 from vista.training.run_folder import RunFolder, Which

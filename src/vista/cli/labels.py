@@ -14,7 +14,7 @@ from vista.analysis import suspect_files, suspects
 from vista.analysis.suspects import Suspects
 from vista.cli import terminal
 from vista.cli.arguments import parse
-from vista.cli.places import file_to_write, folder_to_write
+from vista.cli.output_paths import file_to_write, folder_to_write
 from vista.training.run_folder import RunFolder
 
 HELP = "rank the training samples whose given label looks wrong"

@@ -17,7 +17,7 @@ from vista import durable
 from vista.cli import terminal
 from vista.cli.arguments import parse
 from vista.cli.fusion_note import note_fusion
-from vista.cli.places import file_to_write
+from vista.cli.output_paths import file_to_write
 from vista.data import source
 from vista.data.arrays import checked_inputs
 from vista.npz import read_arrays

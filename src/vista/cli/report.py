@@ -14,7 +14,7 @@ from vista.analysis.groups import grouped, read_runs
 from vista.analysis.runs import Run
 from vista.cli import terminal
 from vista.cli.arguments import parse, peek
-from vista.cli.places import file_to_write, folder_to_write
+from vista.cli.output_paths import file_to_write, folder_to_write
 from vista.report import drawing
 from vista.report.page import write_page
 from vista.report.payload import counted

@@ -76,12 +76,6 @@ def by_cell(records: Iterable[LedgerRecord]) -> dict[str, list[LedgerRecord]]:
     return cells
 
 
-def differing_fields(one: TrainConfig, other: TrainConfig) -> list[str]:
-    """The settings beside the seed in which two runs differ."""
-    a, b = one.decisive(), other.decisive()
-    return [key for key in sorted({*a, *b} - {"seed"}) if a.get(key) != b.get(key)]
-
-
 def add(run: RunFolder, results: Path, *, with_bits: bool) -> Path:
     """Write a finished run's record into the ledger; the same run again replaces its record.
 

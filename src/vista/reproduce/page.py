@@ -12,9 +12,9 @@ from pathlib import Path
 
 from vista.reproduce import grid, ledger, names, protocol, study
 from vista.reproduce.grid import Cell, Paper, Study
-from vista.reproduce.ledger import LedgerRecord, cell_of, differing_fields
+from vista.reproduce.ledger import LedgerRecord, cell_of
 from vista.reproduce.runs import run_of
-from vista.training.config import TrainConfig
+from vista.training.config import TrainConfig, differences
 
 HEAD = """# Results
 
@@ -215,6 +215,4 @@ def _plain(text: str) -> str:
 def _how(config: TrainConfig) -> str:
     """The settings in which a run differs from the protocol of its data and noise."""
     usual = protocol.configuration(config.method, {"data": config.data, "noise": config.noise}, config.seed)
-    ours = config.decisive()
-    fields = differing_fields(config, usual)
-    return ", ".join(f"{key} {ours.get(key, 'left at its default')}" for key in fields) or "the method alone"
+    return ", ".join(f"{name} {ours}" for name, ours, _ in differences(config, usual)) or "the method alone"

@@ -77,9 +77,9 @@ def estimated_hours(config: TrainConfig) -> float:
 
 def _slower_steps(chosen: Chosen) -> float:
     """What a method's step costs over cross-entropy's, and with it a step of each run that it needs first."""
+    own = SLOWER_STEP.get(chosen.name, SLOWER_STEP.get(chosen.method.name, 1.0))
     needed = chosen.method.earlier_runs(chosen.config)
-    name = "tf-kd-self" if chosen.method.name == "tf-kd" and needed else chosen.method.name
-    return SLOWER_STEP.get(name, 1.0) + sum(_slower_steps(choose(need.method, need.options)) for need in needed)
+    return own + sum(_slower_steps(choose(need.method, need.options)) for need in needed)
 
 
 def is_drawn(config: TrainConfig) -> bool:

@@ -181,15 +181,15 @@ class TrainConfig:
         return values
 
 
-def first_difference(one: TrainConfig, other: TrainConfig) -> tuple[str, Any, Any] | None:
-    """The first setting that decides the result in which two runs differ, and its values; options one by one."""
+def differences(one: TrainConfig, other: TrainConfig) -> list[tuple[str, Any, Any]]:
+    """The settings that decide the result in which two runs differ, with both values: the method, or its options."""
     a, b = one.resolved().chosen(), other.resolved().chosen()
-    if a.method.name != b.method.name:
-        return "method", one.method, other.method
     fields = [item.name for item in dataclasses.fields(one) if item.name not in (*INCIDENTAL, "method", "options")]
-    values = [(name, a.options.get(name), b.options.get(name)) for name in {**a.options, **b.options}]
+    values = [("method", a.method.name, b.method.name)]
+    if a.method is b.method:
+        values = [(name, a.options[name], b.options[name]) for name in a.options]
     values += [(name, getattr(one, name), getattr(other, name)) for name in fields]
-    return next((found for found in values if found[1] != found[2]), None)
+    return [found for found in values if found[1] != found[2]]
 
 
 def check_device(device: str) -> None:

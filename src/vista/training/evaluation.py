@@ -13,7 +13,7 @@ from vista import metrics
 from vista.data import source
 from vista.data.loader import Inputs
 from vista.training.config import existing_device
-from vista.training.network import load_model, on_device
+from vista.training.network import in_words, load_model, on_device
 from vista.training.run_folder import RunFolder, Which
 from vista.training.samples import INPUTS_HASH, TEST_HASH
 from vista.training.training import EVALUATION_BATCH
@@ -52,8 +52,8 @@ def logits(folder: RunFolder, which: Which, values: NDArray[Any], device: str = 
     expected = tuple(data["sample_shape"])
     if inputs.sample_shape != expected or inputs.is_image != bool(mean):
         raise ValueError(
-            f"the samples are {_kind(inputs.is_image)} of shape {_shape(inputs.sample_shape)}, but {folder.path} "
-            f"was trained on {_kind(bool(mean))} of shape {_shape(expected)}"
+            f"the samples are {_kind(inputs.is_image)} of shape {in_words(inputs.sample_shape)}, but {folder.path} "
+            f"was trained on {_kind(bool(mean))} of shape {in_words(expected)}"
         )
     network = on_device(load_model(folder.path, which), place)
     rounded = config.precision == "bf16" and config.device.partition(":")[0] == place.type  # as the run itself did
@@ -67,7 +67,3 @@ def logits(folder: RunFolder, which: Which, values: NDArray[Any], device: str = 
 
 def _kind(is_image: bool) -> str:
     return "pictures" if is_image else "features"
-
-
-def _shape(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape))

@@ -32,11 +32,6 @@ def build_network(config: TrainConfig, data: dict[str, Any]) -> nn.Module:
     if len(shape) != 3 or name == "mlp":
         in_channels, image_size = features, 1
     else:
-        if _looks_channels_last(shape) and not models.is_from_outside(name):
-            raise ValueError(
-                f"network is {name!r}, which takes channels first, but a sample has shape {shape}: give pictures as "
-                "uint8 [N, H, W, C], or floats as numpy.moveaxis(x, -1, 1)"
-            )
         in_channels, image_size = shape[0], min(shape[1:])
         if shape[1] != shape[2] and name in models.SQUARE_ONLY:
             raise ValueError(f"network is {name!r}, which takes square pictures, but these are {shape[1]} x {shape[2]}")
@@ -66,13 +61,8 @@ def does_not_take(config: TrainConfig, shape: tuple[int, ...], error: Exception)
 
 
 def in_words(shape: tuple[int, ...]) -> str:
+    """A sample's shape, as 3 x 32 x 32."""
     return " x ".join(map(str, shape))
-
-
-def _looks_channels_last(shape: tuple[int, ...]) -> bool:
-    """Whether floats look like pictures [H, W, C], which a network would take for H channels."""
-    height, width, channels = shape
-    return min(height, width) > 4 and (channels == 3 or (channels == 1 and height == width))
 
 
 def network_name(config: TrainConfig, sample_shape: tuple[int, ...]) -> str:

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from vista import exchange, models
 from vista.methods import Method
 from vista.store import readable
-from vista.training.config import TrainConfig, first_difference
-from vista.training.network import does_not_take, in_words
+from vista.training.config import TrainConfig, differences
+from vista.training.network import does_not_take, in_words, network_name
 from vista.training.parts import make_loader, make_network_and_method
 from vista.training.run_folder import CONFIG, RunFolder
 from vista.training.samples import Samples
@@ -23,11 +23,10 @@ BATCH_NORM_ALONE = "more than 1 value per channel"  # what torch says of a batch
 
 
 def refuse_another_run(config: TrainConfig, folder: RunFolder) -> None:
-    if not (folder.path / CONFIG).exists():
-        return
-    differing = first_difference(folder.config(), config)
-    if differing is not None:
-        name, theirs, ours = differing
+    """A folder holds one run: this one, or none yet."""
+    found = differences(folder.config(), config) if (folder.path / CONFIG).exists() else []
+    if found:
+        name, theirs, ours = found[0]
         raise ValueError(
             f"{folder.path} holds another run, with {name}={theirs!r} where this one has {ours!r}: "
             "choose another --out, or replace it with --fresh"
@@ -43,6 +42,19 @@ def refuse_changes_of_pictures(config: TrainConfig, samples: Samples) -> None:
         value = getattr(config, name)
         if value and not samples.train.is_image:
             raise ValueError(f"{name} is {value}, but {config.data} has no pictures: leave --{name} out")
+
+
+def refuse_channels_last(config: TrainConfig, samples: Samples) -> None:
+    """Floats that look like pictures [H, W, C] would be taken for H channels by a network of ours."""
+    shape, name = samples.val.sample_shape, network_name(config, samples.val.sample_shape)
+    if len(shape) != 3 or name == "mlp" or models.is_from_outside(name):
+        return
+    height, width, channels = shape
+    if min(height, width) > 4 and (channels == 3 or (channels == 1 and height == width)):
+        raise ValueError(
+            f"network is {name!r}, which takes channels first, but a sample has shape {in_words(shape)}: give pictures "
+            "as uint8 [N, H, W, C], or floats as numpy.moveaxis(x, -1, 1)"
+        )
 
 
 def refuse_misfit(config: TrainConfig, samples: Samples, network: nn.Module) -> None:

@@ -109,9 +109,9 @@ class RunFolder:
     def weights(self, which: Which) -> dict[str, Tensor]:
         path = self.path / WEIGHTS[which]
         if not path.exists():
-            why = "the run was kept without its weights" if self.is_finished() else "the run has not finished"
-            advice = "" if self.is_finished() else f" (`vista resume {self.path}`)"
-            raise FileNotFoundError(f"{path} is not there: {why}{advice}")
+            unfinished = f"the run has not finished (`vista resume {self.path}`)"
+            why = "the run was kept without its weights" if self.is_finished() else unfinished
+            raise FileNotFoundError(f"{path} is not there: {why}")
         return _tensors(path)
 
     def is_finished(self) -> bool:
@@ -119,8 +119,7 @@ class RunFolder:
 
     def strangers(self) -> list[str]:
         """What lies in the folder and no training put there."""
-        there = [path.name for path in self.path.iterdir()] if self.path.is_dir() else []
-        return sorted(name for name in there if name not in OWN and not name.startswith("."))
+        return sorted(path.name for path in self.path.iterdir() if path.name not in OWN and path.name[0] != ".")
 
     def size(self) -> int:
         """Bytes on disk, without those of other runs that lie in the folder."""

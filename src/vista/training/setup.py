@@ -23,6 +23,7 @@ def prepare(config: TrainConfig, folder: RunFolder, earlier: dict[str, nn.Module
     device = existing_device(config.device)
     samples = load_samples(config, device)
     refusals.refuse_changes_of_pictures(config, samples)
+    refusals.refuse_channels_last(config, samples)
     network, method = make_network_and_method(config, samples, device, earlier)
     refusals.refuse_misfit(config, samples, network)
     refusals.refuse_frozen(config, network)

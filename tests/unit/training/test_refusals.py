@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from trainings import Trainer, config, ended_as, train
 
 from vista.training import refusals
+from vista.training.config import differences
 
 
 @pytest.mark.parametrize(("batch_size", "advice"), [(126, 125), (63, 62), (42, 41), (1, 4)])
@@ -95,6 +97,48 @@ def test_a_picture_network_on_features_is_named(tmp_path: Path) -> None:
             config(f"npz:{tmp_path / 'f.npz'}", "ce", network="resnet18", padding=None, flip=None, rotation=0.0),
             tmp_path / "run",
         )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"method": "vista:tau=0.01"}, {"method": "ce"}, {"method": "vista:k=3"}, {"lr": 0.3}, {"seed": 1},
+     {"checkpoint_seconds": 7.0}, {"lr": 0.3, "batch_size": 9}],
+    ids=str,
+)  # fmt: skip
+def test_runs_have_no_difference_where_they_are_one_and_the_same(data: str, changes: dict[str, Any]) -> None:
+    one, other = config(data, "vista-light"), config(data, **{"method": "vista-light", **changes})
+    assert (one.identity() == other.identity()) == (differences(one, other) == [])
+
+
+def of_shape(shape: tuple[int, ...]) -> Any:
+    return SimpleNamespace(val=SimpleNamespace(sample_shape=shape))
+
+
+@pytest.mark.parametrize("shape", [(8, 8, 3), (8, 8, 1), (8, 12, 3)], ids=str)
+@pytest.mark.parametrize("network", ["auto", "small-cnn", "resnet18"])
+def test_float_pictures_with_channels_last_are_not_taken_for_many_channels(
+    shape: tuple[int, ...], network: str
+) -> None:
+    with pytest.raises(ValueError, match=r"takes channels first, but a sample has shape 8 x .*numpy\.moveaxis"):
+        refusals.refuse_channels_last(config("npz:floats.npz", "ce", network=network), of_shape(shape))
+
+
+@pytest.mark.parametrize(
+    ("shape", "network"),
+    [((3, 8, 8), "resnet18"), ((8, 12, 1), "resnet18"), ((1, 8, 3), "resnet18"), ((8, 8, 3), "mlp"), ((6,), "auto"),
+     ((8, 8, 3), "trainings:plain")],
+    ids=str,
+)  # fmt: skip
+def test_other_floats_are_taken_as_they_are(shape: tuple[int, ...], network: str) -> None:
+    refusals.refuse_channels_last(config("npz:floats.npz", "ce", network=network), of_shape(shape))
+
+
+def test_a_run_on_float_pictures_with_channels_last_does_not_begin(tmp_path: Path) -> None:
+    np.savez(tmp_path / "f.npz", x=np.zeros((60, 8, 8, 3)), y=np.arange(60) % 3)
+    plain: dict[str, Any] = {"network": "auto", "padding": None, "flip": None, "rotation": 0.0, "noise": "none"}
+    with pytest.raises(ValueError, match="network is 'small-cnn', which takes channels first"):
+        train(config(f"npz:{tmp_path / 'f.npz'}", "ce", validation=12, **plain), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("changes", [{"padding": 1}, {"flip": True}, {"rotation": 5.0}])

@@ -14,7 +14,6 @@ from trainings import config, train
 from vista.data import source
 from vista.training import setup
 from vista.training import training as training_module
-from vista.training.network import build_network
 from vista.training.run_folder import RunFolder
 
 
@@ -98,23 +97,3 @@ def test_a_relative_path_says_where_it_led(tmp_path: Path, monkeypatch: pytest.M
 def test_a_network_that_takes_squares_alone_says_so(oblong: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"network is 'vit-tiny', which takes square pictures, but these are 8 x 12"):
         train(config(oblong, "ce", network="vit-tiny", noise="none", validation=10), tmp_path / "run")
-
-
-def built(shape: tuple[int, ...], network: str) -> torch.nn.Module:
-    return build_network(
-        config("npz:floats.npz", "ce", network=network), {"sample_shape": list(shape), "classes": ["a", "b", "c"]}
-    )
-
-
-@pytest.mark.parametrize("shape", [(8, 8, 3), (8, 8, 1), (8, 12, 3)], ids=str)
-@pytest.mark.parametrize("network", ["auto", "small-cnn", "resnet18"])
-def test_float_pictures_with_channels_last_are_not_taken_for_many_channels(
-    shape: tuple[int, ...], network: str
-) -> None:
-    with pytest.raises(ValueError, match=r"takes channels first, but a sample has shape \(8, .*numpy\.moveaxis"):
-        built(shape, network)
-
-
-@pytest.mark.parametrize("shape", [(3, 8, 8), (8, 12, 1), (1, 8, 3)], ids=str)
-def test_floats_with_channels_first_are_taken_as_they_are(shape: tuple[int, ...]) -> None:
-    assert built(shape, "resnet18")(torch.zeros(2, *shape)).shape == (2, 3)
