@@ -76,8 +76,8 @@ def run(argv: list[str]) -> int:
         return _answer(flags, {"tables": tables}, *(f"  {table['name']:<14}{table['title']}" for table in tables))
     wanted = runs.wanted([study(name) for name in flags.names], ledger.read(flags.results), flags.seeds, flags.only)
     if flags.at_most is not None:
-        missing = [run for run in wanted if run.record is None]
-        wanted = [run for run in wanted if run.record is not None or run in missing[: flags.at_most]]
+        put_off = [run for run in wanted if run.is_missing][flags.at_most :]
+        wanted = [run for run in wanted if run not in put_off]
     if flags.dry_run:
         return _plan(wanted, flags)
     return _make(wanted, flags)
@@ -151,8 +151,8 @@ def _plan(wanted: list[runs.Wanted], flags: ReproduceFlags) -> int:
     rows: list[dict[str, Any]] = []
     for run in wanted:
         method = run.cell.method + (f" ({run.cell.note})" if run.cell.note not in ("", "gain") else "")
-        hours = 0.0 if run.record else runs.estimated_hours(run.config)
-        state = "in the ledger" if run.record else "to be run"
+        hours = runs.estimated_hours(run.config) if run.is_missing else 0.0
+        state = "in the ledger" if run.record else f"with {run.comes_with}" if run.comes_with else "to be run"
         table.add_row(run.cell.setting, method, str(run.config.seed), state, f"{hours:.2f}" if hours else "")
         place = {"setting": run.cell.setting, "method": run.cell.method, "note": run.cell.note}
         rows.append({**place, "seed": run.config.seed, "state": state, "hours": hours})
@@ -163,7 +163,7 @@ def _plan(wanted: list[runs.Wanted], flags: ReproduceFlags) -> int:
 
 def _make(wanted: list[runs.Wanted], flags: ReproduceFlags) -> int:
     """Make what is missing; each run enters the ledger when it has finished."""
-    configs = [runs.placed(run.config, flags.root, flags.device) for run in wanted if run.record is None]
+    configs = [runs.placed(run.config, flags.root, flags.device) for run in wanted if run.is_missing]
     if not configs:
         there = [str(run.record.path) for run in wanted if run.record is not None]
         word = "Every run is in the ledger; `vista reproduce --table` writes RESULTS.md."

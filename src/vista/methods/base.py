@@ -100,6 +100,7 @@ class Method(nn.Module):
     variants: ClassVar[dict[str, dict[str, Any]]] = {}  # further names: the same method with these options
     capturable: ClassVar[bool] = True
     composes_with_cutmix: ClassVar[bool] = True
+    trains_plainly: ClassVar[bool] = False  # its network is plain training's own; only what is made of it differs
     needs_stages: ClassVar[bool] = False  # wants the maps of a staged network
     sample_buffers: ClassVar[tuple[str, ...]] = ()  # names of buffers with one row per training sample
     whole_batch: Tensor | None = None  # the samples of the running step over all processes, where there are several

@@ -54,6 +54,7 @@ class KnowledgeFusion(Method):
     keeps = "(m + T) x K float16 per epoch"
     source = "Stern et al., On Local Overfitting and Forgetting in Deep Neural Networks, AAAI 2025"
     reconstruction = True
+    trains_plainly = True
 
     @dataclass(frozen=True)
     class Config:

@@ -7,6 +7,7 @@ labels that it suspects in a folder of their own where a page shows them. No wei
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import tempfile
 from collections.abc import Iterable
@@ -27,8 +28,9 @@ PARTS: dict[str, tuple[type, ...]] = {
     "epochs": (list,),
     "seconds": (int, float),
 }
+OF_NETWORK = tuple(f"{which}.test.{name}" for which in ("best", "last") for name in ("top1", "top5", "aurc"))
 NUMBERS = (  # what tables are made of
-    *(f"{which}.test.{name}" for which in ("best", "last") for name in ("top1", "top5", "aurc")),
+    *OF_NETWORK,
     *(f"deviation_gap.{name}" for name in (record.VAL_GIVEN, record.VAL_TRUE, record.TEST)),
 )
 
@@ -45,6 +47,15 @@ class LedgerRecord:
     epochs: list[dict[str, Any]]
     seconds: float
 
+    def plain(self) -> LedgerRecord | None:
+        """The plain run that this one was as well, where its method trains plainly and only then goes another way."""
+        alone = self.metrics.get("network")
+        config = plain_of(self.config)
+        if config is None or alone is None:  # a record made before has no numbers of the network alone
+            return None
+        metrics = {key: value for key, value in self.metrics.items() if key != "network"} | alone
+        return dataclasses.replace(self, config=config, metrics=metrics)
+
     @property
     def cell(self) -> str:
         """What the run is an instance of: everything that decides it but the seed."""
@@ -59,6 +70,11 @@ class LedgerRecord:
     def suspects(self) -> Path:
         """Where the labels that it suspects lie, if they were kept."""
         return self.path.parent.parent / SUSPECTS / self.path.name
+
+
+def plain_of(config: TrainConfig) -> TrainConfig | None:
+    """The plain run whose network the run's own is, if its method trains plainly."""
+    return dataclasses.replace(config, method="ce", options={}) if config.chosen().method.trains_plainly else None
 
 
 def cell_of(config: TrainConfig) -> str:
@@ -120,13 +136,18 @@ def _compact(kept: dict[str, Any]) -> bytes:
 
 
 def read(results: Path) -> list[LedgerRecord]:
-    """Every record, in the order of its name. Two of one run are refused: averaged, they would look like two seeds."""
+    """Every record, in the order of its name; then the plain runs without one that another run was as well.
+
+    Two of one run are refused: averaged, they would look like two seeds.
+    """
     records: dict[str, LedgerRecord] = {}
     for path in sorted((results / FOLDER).glob("*.json")):
         found = read_record(path)
         first = records.setdefault(found.config.identity(), found)
         if first is not found:
             raise ValueError(f"{path} is a record of the same run as {first.path.name}: delete one of them")
+    for plain in [plain for found in records.values() if (plain := found.plain()) is not None]:
+        records.setdefault(plain.config.identity(), plain)
     return list(records.values())
 
 
@@ -140,7 +161,8 @@ def read_record(path: Path) -> LedgerRecord:
     for name, kind in PARTS.items():
         if not isinstance(kept.get(name), kind):
             raise _damaged(path, f"it has no usable {name!r}")
-    if found := run_folder.lacking(kept["metrics"], NUMBERS):
+    of_network = [f"network.{name}" for name in OF_NETWORK] if "network" in kept["metrics"] else []
+    if found := run_folder.lacking(kept["metrics"], (*NUMBERS, *of_network)):
         raise _damaged(path, found)
     for name in ("device", "torch", "commit"):
         if name not in kept["environment"] or not isinstance(kept["environment"][name], str | None):

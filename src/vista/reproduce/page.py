@@ -21,7 +21,8 @@ HEAD = """# Results
 Written by `vista reproduce --table` from the records in `results/runs/`; our reading of it is
 [docs/reproduction.md](docs/reproduction.md). *Best* is the epoch with the highest accuracy on the given validation
 labels (the first on ties), *last* the last epoch; the test set chooses nothing. `n` is the number of seeds, ± the
-standard error over them. A gain is one over plain training with the same labels, split and initial weights, seed by
+standard error over them. Knowledge fusion trains plainly: where no plain run of a seed is on record, the network of its
+run stands for it. A gain is one over plain training with the same labels, split and initial weights, seed by
 seed: its mean over the seeds that both have, ± the standard error of that. The paper's number is compared with *best*:
 a difference is called one only where it exceeds two standard errors of both together, which one seed alone cannot show
 and of which two seeds give a rough idea.
@@ -77,7 +78,8 @@ def _machines(records: list[LedgerRecord]) -> str:
     devices = sorted({str(record.environment["device"]) for record in records})
     versions = sorted({str(record.environment["torch"]) for record in records})
     commits = sorted({str(record.environment["commit"]) for record in records})
-    return f"{len(records)} runs on {', '.join(devices)}; torch {', '.join(versions)}; commits {', '.join(commits)}.\n"
+    runs = len({record.path for record in records})
+    return f"{runs} runs on {', '.join(devices)}; torch {', '.join(versions)}; commits {', '.join(commits)}.\n"
 
 
 def _section(name: str, table: Study, by_cell: dict[str, list[LedgerRecord]]) -> Iterator[str]:

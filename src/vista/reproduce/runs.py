@@ -11,7 +11,7 @@ from pathlib import Path
 from vista.methods import Chosen, choose
 from vista.reproduce import names, protocol, study
 from vista.reproduce.grid import Cell, Study
-from vista.reproduce.ledger import LedgerRecord, cell_of
+from vista.reproduce.ledger import LedgerRecord, cell_of, plain_of
 from vista.training.config import TrainConfig
 
 # Images per second of one ResNet-18 run on an H200 (results/engine-h200.json), and how much slower other networks are
@@ -34,6 +34,12 @@ class Wanted:
     cell: Cell
     config: TrainConfig
     record: LedgerRecord | None  # in the ledger already
+    comes_with: str = ""  # the method of a wanted run that is this one as well
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether it must be made."""
+        return self.record is None and not self.comes_with
 
 
 def wanted(
@@ -57,7 +63,16 @@ def wanted(
                         runs[config.identity()] = run
     if not runs:
         raise ValueError(f"only is {' '.join(only)!r}, but no setting or method asked for has that in its name")
-    return list(runs.values())
+    return [_met_by_another(run, list(runs.values())) for run in runs.values()]
+
+
+def _met_by_another(run: Wanted, among: Sequence[Wanted]) -> Wanted:
+    """A plain run need not be made beside one of a method that trains plainly: that one's network is the same."""
+    for other in among if run.record is None else ():
+        plain = plain_of(other.config) if other.record is None else None
+        if plain is not None and plain.identity() == run.config.identity():
+            return dataclasses.replace(run, comes_with=other.cell.method)
+    return run
 
 
 def is_named(cell: Cell, parts: Sequence[str]) -> bool:
@@ -84,8 +99,8 @@ def _slower_steps(chosen: Chosen) -> float:
 
 def is_drawn(config: TrainConfig) -> bool:
     """Whether a figure may be drawn from the run's trajectory, whose bits the ledger then keeps."""
-    cells = (cell for name in names() if study(name).is_drawn for cell in study(name).cells)
-    return cell_of(config) in {run_of(cell) for cell in cells}
+    drawn = {run_of(cell) for name in names() if study(name).is_drawn for cell in study(name).cells}
+    return any(cell_of(each) in drawn for each in (config, plain_of(config)) if each is not None)
 
 
 def run_of(cell: Cell) -> str:

@@ -32,11 +32,14 @@ def finish(training: Training) -> dict[str, Any]:
             "val": training.logits(network, training.samples.val),
             "test": training.logits(network, training.samples.test),
         }
-        if fused is not None:
-            logits = {"val": fused[0].log(), "test": fused[1].log()}
         result[which] = {"epoch": epochs[which], **_reports(training, logits)}
         if exchange.rank() == 0:
             durable.write(path / name, tensors_to_bytes(_plain(weights[which])))
+    if fused is not None:
+        alone = {which: result[which] for which in run_folder.WEIGHTS}
+        reports = _reports(training, {"val": fused[0].log(), "test": fused[1].log()})
+        result |= {which: {"epoch": epochs[which], **reports} for which in run_folder.WEIGHTS}
+        result["network"] = alone
     result["deviation_gap"] = mean_deviation_gaps(training.record)
     counts = [line["anchors"] for line in training.record.lines if "anchors" in line]
     result["anchors_max"] = max(counts) if counts else None

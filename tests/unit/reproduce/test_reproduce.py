@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -201,6 +202,54 @@ def test_a_run_made_elsewhere_is_added_with_its_lines_and_without_weights(tmp_pa
     assert "tiny-staged" in page.write(results)
 
 
+def test_a_kf_run_is_the_plain_run_as_well(tmp_path: Path) -> None:
+    settings = {**preset("digits"), "epochs": 3}
+    config = TrainConfig(data="digits", noise="symmetric:0.4", network="tiny-staged", **settings)
+    jobs = {
+        method: Job(replace(config, method=method, options={}), tmp_path / method / "run") for method in ("ce", "kf")
+    }
+    drive(list(jobs.values()), lambda _job, _event: None)
+    assert jobs["kf"].metrics != jobs["ce"].metrics, "the fused predictions are not the network's"
+    for method in jobs:
+        assert main(["reproduce", "--add", str(tmp_path / method), "--results", str(tmp_path / method)]) == 0
+    (trained,) = ledger.read(tmp_path / "ce")
+    fused, found = ledger.read(tmp_path / "kf")
+    assert (fused.config.method, found.config.method) == ("kf", "ce")
+    assert found.metrics == trained.metrics
+    assert (found.config.identity(), found.epochs, found.data) == (
+        trained.config.identity(),
+        trained.epochs,
+        trained.data,
+    )
+    assert "1 runs on" in page.write(tmp_path / "kf"), "one run, whatever it stands for"
+
+    shutil.copy(trained.path, tmp_path / "kf" / ledger.FOLDER)
+    assert len(ledger.read(tmp_path / "kf")) == 2, "a plain run on record stands for itself"
+    assert {record.path.name for record in ledger.read(tmp_path / "kf")} == {trained.path.name, fused.path.name}
+
+
+def test_a_plain_run_that_comes_with_another_is_not_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def states(*words: str) -> dict[str, str]:
+        argv = ["reproduce", "controls", "--seeds", "1", "--dry-run", "--json", "--results", str(tmp_path), *words]
+        assert main(argv) == 0
+        return {run["method"]: run["state"] for run in json.loads(capsys.readouterr().out)["runs"]}
+
+    both = states("--only", "ce", "kf", "sat")
+    assert both == {"ce": "with kf", "sat": "to be run", "kf": "to be run"}
+    assert states("--only", "ce", "sat") == {"ce": "to be run", "sat": "to be run"}
+    assert states("--at-most", "1", "--only", "ce", "kf", "sat") == {"ce": "with kf", "sat": "to be run"}
+    wanted = runs.wanted([study("controls")], [], seeds=2, only=["ce", "kf"])
+    assert [(run.config.seed, run.cell.method, run.is_missing) for run in wanted] == [
+        (0, "ce", False), (0, "kf", True), (1, "ce", False), (1, "kf", True),
+    ]  # fmt: skip
+    fake(tmp_path, "kf", protocol.symmetric(40), 0, 67.0, 67.0)
+    older = states("--only", "ce", "kf")
+    assert older == {"ce": "to be run", "kf": "in the ledger"}, "a record without the network's numbers stands for kf"
+    assert runs.is_drawn(protocol.configuration("kf", protocol.symmetric(40), 0)) == runs.is_drawn(
+        protocol.configuration("ce", protocol.symmetric(40), 0)
+    ), "a figure of plain training can be drawn from it"
+
+
 def test_one_run_has_one_record_whatever_its_method_is_called(tmp_path: Path) -> None:
     forty = protocol.symmetric(40)
     light = fake(tmp_path, "vista-light", forty, 0, 60.0, 60.0)
@@ -219,6 +268,7 @@ def test_one_run_has_one_record_whatever_its_method_is_called(tmp_path: Path) ->
         (lambda r: {**r, "seconds": None}, "it has no usable 'seconds'"),
         (lambda r: {**r, "metrics": {**r["metrics"], "best": None}}, r"best\.test\.top1 is None"),
         (lambda r: {**r, "metrics": {**r["metrics"], "deviation_gap": {}}}, r"deviation_gap\.val_given is None"),
+        (lambda r: {**r, "metrics": {**r["metrics"], "network": {}}}, r"network\.best\.test\.top1 is None"),
         (lambda r: {**r, "environment": {"device": 3}}, "no usable 'device'"),
         (lambda r: {**r, "environment": {"device": "a card", "torch": "2.13.0"}}, "no usable 'commit'"),
         (lambda r: {**r, "config": {**r["config"], "format": 9}}, "has format 9, but this version reads 1"),
