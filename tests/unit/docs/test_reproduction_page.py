@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import re
@@ -89,12 +90,16 @@ def found(
     return run
 
 
-def of_seeds(ledger: list[dict[str, Any]], method: str) -> dict[int, dict[str, Any]]:
-    """The runs of a method in the frozen protocol's table, by seed."""
-    wanted = protocol.configuration(method, protocol.symmetric(40), 0).to_json()
+def of_seeds(ledger: list[dict[str, Any]], method: str, setting: str = "symmetric 40 %") -> dict[int, dict[str, Any]]:
+    """The runs of a method under the frozen protocol, by seed; a KF run's network stands for a plain run."""
+    wanted = protocol.configuration(method, SETTINGS[setting], 0).to_json()
     left_out = ("seed", *INCIDENTAL)
     same = [run for run in ledger if all(run["config"][key] == wanted[key] for key in wanted if key not in left_out)]
-    return {run["config"]["seed"]: run for run in same}
+    own = {run["config"]["seed"]: run for run in same}
+    fused = of_seeds(ledger, "kf", setting) if method == "ce" else {}
+    alone = {seed: run["metrics"].get("network") for seed, run in fused.items() if seed not in own}
+    other = {seed: fused[seed] | {"metrics": fused[seed]["metrics"] | alone[seed]} for seed in alone if alone[seed]}
+    return dict(sorted((own | other).items()))
 
 
 def over_seeds(values: list[float]) -> tuple[float, ...]:
@@ -143,6 +148,33 @@ def test_a_row_of_the_frozen_protocol_is_that_of_its_seeds(method: str, ledger: 
     accuracies = [in_words([result(run, which) for run in runs.values()]) for which in WHICH]
     gain = ["" if method == "ce" else in_words(gains(runs, plain, which), "+") for which in WHICH]
     assert line(FROZEN[method], str(len(runs)), *accuracies, *gain, anchors(runs)) in PAGE
+
+
+@pytest.mark.parametrize("setting", [setting for setting in SETTINGS if setting != "symmetric 40 %"])
+def test_a_row_of_other_labels_is_that_of_its_runs(setting: str, ledger: list[dict[str, Any]]) -> None:
+    plain, place = of_seeds(ledger, "ce", setting), list(SETTINGS).index(setting)
+    shown = [row for row in PAGE.splitlines() if row.startswith(f"| {setting} | `")]
+    expected = []
+    for method in FROZEN:
+        runs, theirs = of_seeds(ledger, method, setting), TABLE1.get(method, [None] * len(SETTINGS))[place]
+        accuracies = [in_words([result(run, which) for run in runs.values()]) for which in WHICH] if runs else []
+        gain = ["" if method == "ce" else in_words(gains(runs, plain, which), "+") for which in WHICH] if runs else []
+        paper = f"{theirs[0]:.2f} ± {theirs[1]:.2f}" if theirs else ""
+        paper_gain = f"{theirs[0] - TABLE1['ce'][place][0]:+.2f}" if theirs and method != "ce" else ""  # type: ignore[index]
+        if runs:
+            cells = [*accuracies, *gain, paper, paper_gain, anchors(runs)]
+            expected.append(line(setting, FROZEN[method], str(len(runs)), *cells))
+    assert shown == expected
+
+
+def test_the_tables_are_those_of_the_ledger() -> None:
+    spec = importlib.util.spec_from_file_location("reproduction_tables", DOCS / "reproduction_tables.py")
+    assert spec
+    assert spec.loader
+    tables = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tables)
+    for path, text in tables.pages(tables.Ledger(ROOT / "results")).items():
+        assert text == path.read_text(), "run `python docs/reproduction_tables.py`"
 
 
 @pytest.mark.parametrize("method", FROZEN)
@@ -248,35 +280,35 @@ def test_the_readme_has_the_papers_numbers_in_the_order_of_its_rows() -> None:
 
 
 def test_every_figure_is_measured_or_the_papers_or_a_difference_of_two(ledger: list[dict[str, Any]]) -> None:
-    paper = {method: numbers[AT_40] for method, numbers in TABLE1.items() if numbers[AT_40]}
-    after_restart = functional.beta(160, 200)
-    figures: set[float] = {
-        10.60,
-        2.97,
-        after_restart,
-        *(figure for number in paper.values() if number for figure in number),
-    }
-    for number in PLAIN_IN_THE_PAPER.values():
-        figures |= {number.value, number.error or 0.0}
-    for run, which in product(ledger, ("best", "last")):
-        theirs = TABLE1.get(run["config"]["method"])
+    figures: set[float] = {10.60, 2.97, functional.beta(160, 200)}
+    for run, which in product(ledger, WHICH):
         alike = [other for other in ledger if other["data"]["split_hash"] == run["data"]["split_hash"]]
         figures |= {result(run, which), *(result(run, which) - result(other, which) for other in alike)}
-        figures |= {abs(result(run, which) - number[0]) for number in theirs if number} if theirs else set()
         figures |= {100 * gap for gap in run["metrics"]["deviation_gap"].values()}
         figures |= {100 * epoch["test_accuracy"] for epoch in run["epochs"]}
-    for theirs in paper.values():
-        figures |= {theirs[0] - paper["ce"][0]} if theirs and paper["ce"] else set()
-    cells = [of_seeds(ledger, method) for method in FROZEN]
+        theirs = TABLE1.get(run["config"]["method"])
+        figures |= {abs(result(run, which) - number[0]) for number in theirs if number} if theirs else set()
+    for place, setting in enumerate(SETTINGS):
+        figures |= figures_of(ledger, setting, {method: TABLE1[method][place] for method in TABLE1})
+    written = re.findall(r"(?<![\d.])\d+\.\d\d(?!\d)", re.sub(r"τ = 0\.01|\| 0\.0\d \|", "", PAGE))
+    assert written
+    assert [number for number in written if number not in {f"{abs(figure):.2f}" for figure in figures}] == []
+
+
+def figures_of(ledger: list[dict[str, Any]], setting: str, papers: dict[str, tuple[float, float] | None]) -> set[float]:
+    """What one setting's runs and the paper's numbers give: means, errors, gains, differences from the paper."""
+    paper = {method: number for method, number in papers.items() if number}
+    figures = {figure for number in paper.values() for figure in number}
+    figures |= {number[0] - paper["ce"][0] for number in paper.values()}
+    cells = [runs for method in FROZEN if (runs := of_seeds(ledger, method, setting))]
     for runs, which in product(cells, WHICH):
         mean, *error = over_seeds([result(run, which) for run in runs.values()])
-        figures |= {mean, *error, *(abs(mean - theirs[0]) for theirs in paper.values() if theirs)}
-        gain, *_ = over_seeds(gains(runs, cells[0], which))
-        figures |= {abs(gain - theirs[0] + paper["ce"][0]) for theirs in paper.values() if theirs and paper["ce"]}
+        figures |= {mean, *error, *(mean - theirs[0] for theirs in paper.values())}
         for part in ("val_given", "val_true", "test"):
             figures |= {*over_seeds([100 * run["metrics"]["deviation_gap"][part] for run in runs.values()])}
         for other in cells:
             figures |= {*over_seeds(gains(runs, other, which))} if runs.keys() & other.keys() else set()
-    written = re.findall(r"(?<![\d.])\d+\.\d\d(?!\d)", re.sub(r"τ = 0\.01|\| 0\.0\d \|", "", PAGE))
-    assert written
-    assert [number for number in written if number not in {f"{figure:.2f}" for figure in figures}] == []
+        if runs.keys() & cells[0].keys():
+            gain, *_ = over_seeds(gains(runs, cells[0], which))
+            figures |= {gain - theirs[0] + paper["ce"][0] for theirs in paper.values()}
+    return figures

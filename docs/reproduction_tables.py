@@ -1,0 +1,151 @@
+"""The tables of docs/reproduction.md, README.md and docs/index.md that grow with the ledger.
+
+python docs/reproduction_tables.py     # writes them anew; the words around them are ours, and tests read them
+"""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+from vista.reproduce import ledger, page, protocol
+from vista.reproduce.ledger import LedgerRecord
+from vista.reproduce.table1 import SETTINGS, papers
+
+ROOT = Path(__file__).parents[1]
+WHICH = ("best", "last")
+GAPS = ("gap_given", "gap_true", "gap_test")
+AT_40 = "symmetric 40 %"
+RUNS = {
+    "ce": "`ce`",
+    "sat": "`sat`",
+    "kf": "`kf`",
+    "vista": "`vista` (Basic)",
+    "vista-light": "`vista-light` (τ = 0.01)",
+    "vista-uniform": "`vista-uniform`",
+    "ps-kd-beta": "`ps-kd-beta`",
+}
+HEADLINE = {
+    "ce": "cross-entropy",
+    "sat": "SAT",
+    "kf": "KF, several networks at once",
+    "vista": "VISTA",
+    "vista-light": "VISTA Light (τ = 0.01)",
+    "ps-kd-beta": "only the last state teaches",
+}
+MEASURED = "| run | seeds | test, best validation epoch | test, last epoch | gain, best | gain, last | most anchors |"
+FORGOTTEN = "| run | given validation labels | true validation labels | test labels |"
+OTHER_LABELS = "| labels | run | seeds | best | last | gain, best | gain, last | paper | gain, paper | most anchors |"
+IN_SHORT = (
+    "| method | seeds | best validation epoch | last epoch | past predictions kept | mean deviation gap, true labels |"
+)
+
+
+class Ledger:
+    """The runs under the frozen protocol, by setting and method."""
+
+    def __init__(self, results: Path) -> None:
+        self._by_cell = ledger.by_cell(ledger.read(results))
+
+    def runs(self, setting: str, method: str) -> list[LedgerRecord]:
+        cell = ledger.cell_of(protocol.configuration(method, SETTINGS[setting], 0))
+        return sorted(self._by_cell.get(cell, []), key=lambda record: record.config.seed)
+
+    def gain(self, setting: str, method: str, which: str) -> str:
+        """Over plain training, seed by seed."""
+        plain = {run.config.seed: _top1(run, which) for run in self.runs(setting, "ce")}
+        ours = self.runs(setting, method) if method != "ce" else []
+        return _signed([_top1(run, which) - plain[run.config.seed] for run in ours if run.config.seed in plain])
+
+
+def measured(known: Ledger) -> list[str]:
+    rows = []
+    for method, name in RUNS.items():
+        runs = known.runs(AT_40, method)
+        gains = [known.gain(AT_40, method, which) for which in WHICH]
+        rows.append(_row(name, len(runs), *_accuracies(runs), *gains, _anchors(runs)))
+    return rows
+
+
+def forgotten(known: Ledger) -> list[str]:
+    rows = []
+    for method, name in RUNS.items():
+        runs = known.runs(AT_40, method)
+        rows.append(_row(name, *(page.measured(runs, gap, "last") for gap in GAPS)))
+    return rows
+
+
+def other_labels(known: Ledger) -> list[str]:
+    rows = []
+    for setting in SETTINGS:
+        for method, name in RUNS.items() if setting != AT_40 else ():
+            runs = known.runs(setting, method)
+            gains = [known.gain(setting, method, which) for which in WHICH]
+            theirs = _of_the_paper(setting, method)
+            if runs:
+                rows.append(_row(setting, name, len(runs), *_accuracies(runs), *gains, *theirs, _anchors(runs)))
+    return rows
+
+
+def in_short(known: Ledger) -> list[str]:
+    rows = []
+    for method, name in HEADLINE.items():
+        runs = known.runs(AT_40, method)
+        gap = f"{page.measured(runs, 'gap_true', 'last')} %"
+        rows.append(_row(name, len(runs), *_accuracies(runs), _anchors(runs), gap))
+    return rows
+
+
+def _top1(run: LedgerRecord, which: str) -> float:
+    return 100.0 * float(run.metrics[which]["test"]["top1"])
+
+
+def _accuracies(runs: list[LedgerRecord]) -> list[str]:
+    return [str(page.measured(runs, "accuracy", which)) for which in WHICH]
+
+
+def _anchors(runs: list[LedgerRecord]) -> str:
+    return ", ".join(str(run.metrics["anchors_max"]) for run in runs if run.metrics["anchors_max"])
+
+
+def _signed(values: list[float]) -> str:
+    error = f" ± {statistics.stdev(values) / len(values) ** 0.5:.2f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):+.2f}{error}" if values else ""
+
+
+def _of_the_paper(setting: str, method: str) -> tuple[str, str]:
+    """Its number and its gain over plain training."""
+    number, plain = papers(method, setting), papers("ce", setting)
+    if number is None or plain is None:
+        return "", ""
+    return f"{number.value:.2f} ± {number.error:.2f}", f"{number.value - plain.value:+.2f}" if method != "ce" else ""
+
+
+def _row(*cells: object) -> str:
+    return " ".join(f"| {' | '.join(map(str, cells))} |".split())
+
+
+def with_table(text: str, head: str, rows: list[str]) -> str:
+    """The text with these rows below that head, in place of those there."""
+    before, found, rest = text.partition(f"{head}\n")
+    if not found:
+        raise SystemExit(f"no table has the head {head}")
+    after = rest[rest.index("\n\n") :]
+    return before + "\n".join([head, "|" + "---|" * (head.count("|") - 1), *rows]) + after
+
+
+def pages(known: Ledger) -> dict[Path, str]:
+    """The pages as the ledger wants them."""
+    reading = ROOT / "docs" / "reproduction.md"
+    text = reading.read_text()
+    for head, rows in ((MEASURED, measured), (FORGOTTEN, forgotten), (OTHER_LABELS, other_labels)):
+        text = with_table(text, head, rows(known))
+    written = {reading: text}
+    for path in (ROOT / "README.md", ROOT / "docs" / "index.md"):
+        written[path] = with_table(path.read_text(), IN_SHORT, in_short(known))
+    return written
+
+
+if __name__ == "__main__":
+    for path, text in pages(Ledger(ROOT / "results")).items():
+        path.write_text(text)
