@@ -98,16 +98,17 @@ def print_result(folder: RunFolder, config: TrainConfig, metrics: dict[str, Any]
 
 
 def report_table(title: str, metrics: dict[str, Any]) -> Table:
-    """Metrics of the best-validation and the last weights, on validation and test."""
+    """Metrics of the best-validation and the last weights, on validation and test; first of what was fused."""
     table = Table(title=title, title_justify="left")
     table.add_column("weights, samples", overflow="fold")
     for name in REPORTED.values():
         table.add_column(name, justify="right", overflow="fold")
-    for which in ("best", "last"):
+    alone = metrics.get("network", metrics)
+    reports = {f"{which} (epoch {alone[which]['epoch']})": alone[which] for which in ("best", "last") if which in alone}
+    if "network" in metrics:
+        reports = {"fused": metrics["last"]} | reports
+    for name, report in reports.items():
         for part in ("val", "test"):
-            if which not in metrics:
-                continue
-            values = metrics[which][part]
-            cells = [f"{values[k]:.4f}" if k == "nll" else f"{100 * values[k]:.2f}" for k in REPORTED]
-            table.add_row(f"{which} (epoch {metrics[which]['epoch']}), {part}", *cells)
+            cells = [f"{report[part][k]:.4f}" if k == "nll" else f"{100 * report[part][k]:.2f}" for k in REPORTED]
+            table.add_row(f"{name}, {part}", *cells)
     return table

@@ -63,7 +63,7 @@ def _list(flags: Runs) -> int:
         out.print(_table(parent, [row for row in rows if Path(row["run"]).parent == parent]))
     total = readable(sum(row["bytes"] for row in rows))
     count = f"{len(rows)} runs" if len(rows) > 1 else "1 run"
-    out.print(f"{count}, {total}; best and last: test accuracy in % of these weights")
+    out.print(f"{count}, {total}; best and last: test accuracy in % at these epochs")
     return 0
 
 

@@ -368,7 +368,9 @@ def test_a_run_kept_without_its_weights_says_so(vista: Vista, trained: Path) -> 
 
 def test_of_fused_epochs_every_command_says_that_it_has_one_network(vista: Vista, small: tuple[str, ...]) -> None:
     data = small[small.index("--data") + 1]
-    assert vista("train", *small, "--method", "kf", "--out", "kf", "--quiet").code == 0
+    trained = vista("train", *small, "--method", "kf", "--out", "kf", "--quiet")
+    assert trained.code == 0
+    assert [row for row in ("fused, val", "fused, test", "best (epoch", "last (epoch") if row not in trained.out] == []
     for words in (
         ("evaluate", "kf"),
         ("evaluate", "kf", "--json"),
@@ -376,7 +378,9 @@ def test_of_fused_epochs_every_command_says_that_it_has_one_network(vista: Vista
         ("export", "kf", "--to", "net.safetensors"),
     ):
         assert "kf fuses predictions of several epochs in the end; this is the network alone" in vista(*words).err
-    assert json.loads(vista("evaluate", "kf", "--json").out)["best"]
+    alone = json.loads(Path("kf/metrics.json").read_text())["network"]
+    told = json.loads(vista("evaluate", "kf", "--json").out)
+    assert [told[which]["test"]["top1"] for which in alone] == [alone[which]["test"]["top1"] for which in alone]
 
 
 # ---------------------------------------------------------------- methods and data
