@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,30 @@ def test_a_write_announces_its_steps(tmp_path: Path, seen: list[tuple[str, str]]
     assert [path.name for path in tmp_path.iterdir()] == ["b"]
 
 
+def test_content_is_on_the_disk_before_its_name_and_the_name_before_the_write_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Power may fail at every instant: a name without its content would be a file that is not whole."""
+    steps: list[object] = []
+    handles: list[int] = []
+
+    def sync(handle: int) -> None:
+        found = os.fstat(handle)
+        handles.append(handle)
+        steps.append("folder" if stat.S_ISDIR(found.st_mode) else found.st_size)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(durable, "on_write", lambda what, path: steps.append(what))
+    durable.write(tmp_path / "a", b"content")
+    assert steps == ["open", "half", len(b"content"), "rename", "folder", "done"]
+    steps.clear()
+    durable.rename(tmp_path / "a", tmp_path / "b")
+    assert steps == ["rename", "folder", "done"]
+    for handle in handles:
+        with pytest.raises(OSError):
+            os.fstat(handle)  # it was closed
+
+
 @pytest.mark.parametrize("step", ["open", "half", "rename"])
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt(), RuntimeError("x")])
 def test_an_error_leaves_what_was_there_and_no_temporary_file(
@@ -45,6 +71,12 @@ def test_an_error_leaves_what_was_there_and_no_temporary_file(
     assert (tmp_path / "a").read_bytes() == b"before"
     if isinstance(error, OSError) and step != "open":
         assert f"cannot write {tmp_path / 'a'}: No space left on device" in str(raised.value)
+
+
+def test_a_folder_that_is_gone_is_told_as_that(tmp_path: Path) -> None:
+    """Not by the temporary file, which was never there to be taken away."""
+    with pytest.raises(FileNotFoundError, match=f"cannot write {tmp_path / 'gone' / 'a'}: No such file or directory"):
+        durable.write(tmp_path / "gone" / "a", b"content")
 
 
 def test_two_processes_may_write_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,3 +104,11 @@ def test_json_is_one_form_and_a_cut_file_is_named(tmp_path: Path) -> None:
         durable.read_json(tmp_path / "a.json")
     with pytest.raises(ValueError):
         durable.write_json(tmp_path / "a.json", {"a": float("nan")})
+
+
+def test_text_is_utf_8_and_what_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes('{"a": "ü"}'.encode())
+    assert durable.read_json(tmp_path / "a.json") == {"a": "ü"}
+    (tmp_path / "a.json").write_bytes(b'{"a": "\xff"}')
+    with pytest.raises(ValueError, match=r"a\.json is damaged: it is no UTF-8 text"):
+        durable.read_json(tmp_path / "a.json")
