@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
 from made_runs import hand_run, write_run
 
-from vista.analysis import grouped, read_runs
+from vista.analysis import TrajectoryRecorder, grouped, read_runs
 from vista.analysis.groups import check_comparable
+from vista.training.config import INCIDENTAL
 
 
 def test_runs_that_differ_in_seeds_alone_are_one_group(tmp_path: Path) -> None:
@@ -20,13 +22,28 @@ def test_runs_that_differ_in_seeds_alone_are_one_group(tmp_path: Path) -> None:
     assert [(g.name, len(g.runs)) for g in groups] == [("ce", 2), ("vista (tau=0.0)", 1), ("vista (tau=0.01)", 1)]
 
 
+def test_where_a_run_was_made_and_found_does_not_tell_it_from_others() -> None:
+    configs = [
+        {"method": method, "lr": lr, "seed": seed, **dict.fromkeys(INCIDENTAL, seed)}
+        for method, lr in (("own", 0.1), ("own", 0.2))
+        for seed in range(2)
+    ]
+    groups = grouped([hand_run(f"run{i}", config=config) for i, config in enumerate(configs)])
+    assert [(group.name, len(group.runs)) for group in groups] == [("own (lr=0.1)", 2), ("own (lr=0.2)", 2)]
+
+
+def test_options_of_a_recorded_training_may_be_anything() -> None:
+    runs = [hand_run(f"run{i}", config={"method": "own", "lr": i, "options": "adam"}) for i in range(2)]
+    assert [group.name for group in grouped(runs)] == ["own (lr=0)", "own (lr=1)"]
+
+
 def test_runs_without_a_configuration_keep_their_own_names() -> None:
     assert [g.name for g in grouped([hand_run("one"), hand_run("two")])] == ["one", "two"]
 
 
 def test_of_several_with_one_name_each_is_told_by_its_place() -> None:
-    runs = [dataclasses.replace(hand_run("run"), path=Path(place) / "run") for place in "abc"]
-    assert [group.name for group in grouped(runs)] == ["run [a/run]", "run [b/run]", "run [c/run]"]
+    runs = [dataclasses.replace(hand_run("run"), path=Path(place) / "run") for place in "ab"]
+    assert [group.name for group in grouped(runs)] == ["run [a/run]", "run [b/run]"]
 
 
 @pytest.mark.parametrize(
@@ -44,6 +61,36 @@ def test_runs_over_different_validation_sets_are_refused(tmp_path: Path, other: 
     write_run(tmp_path / "two", method="vista", **other)
     with pytest.raises(ValueError, match=f"{message}.*report them apart"):
         read_runs([tmp_path])
+
+
+def test_what_is_not_known_of_a_run_is_no_difference() -> None:
+    known = hand_run("known", config={"method": "a", "seed": 0, "data": "digits"}, val_labels=np.arange(6) % 2)
+    unknown = hand_run("unknown", config={"method": "b", "seed": 0})
+    check_comparable([known, unknown])
+    check_comparable([unknown, known])
+
+
+def test_runs_without_a_seed_may_have_validation_sets_of_their_own() -> None:
+    runs = [hand_run(f"run{i}", config={"method": "own"}, val_labels=np.roll(np.arange(6) % 3, i)) for i in range(2)]
+    check_comparable(runs)
+    assert [len(group.runs) for group in grouped(runs)] == [2]
+
+
+def test_one_seed_with_two_splits_is_refused_within_a_group_too() -> None:
+    runs = [
+        hand_run(f"run{i}", config={"method": "own", "seed": 0, "split_seed": i}, val_labels=np.arange(6) % (2 + i))
+        for i in range(2)
+    ]
+    with pytest.raises(ValueError, match="run0 and run1 have seed 0 but other validation samples or labels"):
+        check_comparable(runs)
+
+
+def test_recorded_trainings_are_found_below_a_folder_and_nothing_is_below_one(tmp_path: Path) -> None:
+    for seed in range(2):
+        TrajectoryRecorder(tmp_path / f"run{seed}", [0, 1, 2], config={"seed": seed})
+    TrajectoryRecorder(tmp_path / "run0" / "before", [0, 1, 2], config={"seed": 2})
+    assert [run.seed for run in read_runs([tmp_path / "run0", tmp_path / "run1"])] == [0, 1]
+    assert [run.seed for run in read_runs([tmp_path])] == [0, 2, 1]
 
 
 def test_a_run_named_twice_is_one_run(tmp_path: Path) -> None:

@@ -77,12 +77,18 @@ def test_one_class_only_is_refused(tmp_path: Path) -> None:
 
 def test_other_tools_come_in_through_npz(tmp_path: Path) -> None:
     file = tmp_path / "theirs.npz"
-    np.savez(file, correct=HAND.astype(int), test=HAND[:, :2], labels=[0, 1, 0, 1, 0, 1], classes=["a", "b"])
+    labels = [0, 1, 0, 1, 0, 1]
+    np.savez(file, correct=HAND.astype(int), correct_true=~HAND, test=HAND[:, :2], labels=labels, classes=["a", "b"])
     run = read_run(file)
     assert run.name == "theirs"
     assert (run.correct("given") == HAND).all()
+    assert (run.correct("true") == ~HAND).all()
     assert (run.correct("test") == HAND[:, :2]).all()
-    TrajectoryRecorder(tmp_path / "ours", [0, 1, 0, 1, 0, 1]).end_epoch(np.eye(2)[[0, 1, 0, 1, 0, 1]])
+    for epoch, (line, row) in enumerate(zip(run.record.lines, HAND, strict=True), 1):
+        shares = row.mean(), 1 - row.mean(), row[:2].mean()
+        names = "val_accuracy", "val_true_accuracy", "test_accuracy"
+        assert line == pytest.approx({"epoch": epoch, **dict(zip(names, shares, strict=True))})
+    TrajectoryRecorder(tmp_path / "ours", labels).end_epoch(np.eye(2)[labels])
     assert [g.name for g in grouped(read_runs([file, tmp_path / "ours"]))] == ["theirs", "ours"]
 
 
@@ -92,6 +98,13 @@ def test_other_tools_come_in_through_npz(tmp_path: Path) -> None:
         ({"right": HAND}, "has no key 'correct'"),
         ({"correct": HAND * 2}, r"'correct' is int64 of shape \(4, 6\), but bool or 0/1"),
         ({"correct": HAND, "test": HAND[:3]}, r"'test' has shape \(3, 6\), but 'correct' has \(4, 6\)"),
+        (
+            {"correct": HAND, "correct_true": HAND[:, :5]},
+            r"'correct_true' has shape \(4, 5\), but 'correct'",
+        ),
+        ({"correct": HAND[:0]}, r"'correct' is bool of shape \(0, 6\), but bool or 0/1 \[epochs, samples\] is needed"),
+        ({"correct": HAND, "labels": [0.0] * 6}, r"'labels' is float64 of shape \(6,\), but int \[6\]"),
+        ({"correct": HAND, "true_labels": [0, 1, -1, 0, 1, 0]}, r"true_labels\[2\] is -1, which is none"),
         ({"correct": HAND, "labels": [0, 1]}, r"'labels' is int64 of shape \(2,\), but int \[6\]"),
         ({"correct": HAND, "labels": [0, 1, 2, 0, 1, 2], "classes": ["a", "b"]}, r"labels\[2\] is 2, which is none"),
         ({"correct": HAND, "classes": ["a"]}, "has one class only"),
