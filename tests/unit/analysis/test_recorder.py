@@ -30,6 +30,7 @@ def test_the_record_says_what_was_right(tmp_path: Path) -> None:
     assert run.classes == ("a", "b", "c")
     assert run.config == {"method": "own"}
     assert run.record.lines[1]["val_accuracy"] == pytest.approx(4 / 6)
+    assert [timing["epoch"] for timing in run.record.timings] == [1, 2, 3, 4]
     assert not run.has("true")
     assert not run.has("test")
 
@@ -73,6 +74,17 @@ def test_a_restart_goes_on_and_may_go_back_to_its_checkpoint(tmp_path: Path) -> 
     assert (read_run(tmp_path).correct("given") == HAND[:3]).all()
     with pytest.raises(ValueError, match="epoch is 5, but the record ends at 3: epoch 4 is next"):
         again.end_epoch(logits_of(HAND[3]), epoch=5)
+    with pytest.raises(ValueError, match="epoch is 0, but the record ends at 3: epoch 4 is next"):
+        again.end_epoch(logits_of(HAND[3]), epoch=0)
+
+
+def test_whoever_begins_anew_may_follow_other_samples(tmp_path: Path) -> None:
+    TrajectoryRecorder(tmp_path, LABELS).end_epoch(logits_of(HAND[0]))
+    again = TrajectoryRecorder(tmp_path, LABELS)
+    again.end_epoch(logits_of(HAND[1]), test_logits=torch.eye(3), test_labels=[0, 1, 1], epoch=1)
+    run = read_run(tmp_path)
+    assert (run.correct("given") == HAND[1:2]).all()
+    assert run.correct("test").tolist() == [[True, True, False]]
 
 
 class Killed(BaseException):
@@ -145,6 +157,7 @@ def test_the_folder_of_another_training_is_refused(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         ({"val_labels": [0, 0, 0]}, "one class only"),
+        ({"val_labels": torch.zeros(0, dtype=torch.long)}, r"one class only \(num_classes is 0\)"),
         ({"val_labels": LABELS, "num_classes": 2}, r"val_labels\[2\] is 2, but num_classes is 2"),
         ({"val_labels": LABELS, "classes": ["a"], "num_classes": 3}, "classes has 1 names, but num_classes is 3"),
         ({"val_labels": LABELS, "true_labels": [0]}, "true_labels has 1 entries, but val_labels has 6"),
@@ -178,6 +191,8 @@ def test_logits_that_cannot_be_meant_are_refused_and_nothing_is_recorded(tmp_pat
         recorder.end_epoch(good[:5], val_index=[0, 1, 2, 3, 4])
     with pytest.raises(FloatingPointError, match="not finite in epoch 1 for samples 2"):
         recorder.end_epoch(good.index_fill(0, torch.tensor([2]), torch.nan))
+    with pytest.raises(FloatingPointError, match=r"test_logits .*not finite in epoch 1 for samples 1"):
+        recorder.end_epoch(good, test_logits=torch.eye(3) / torch.tensor([[1.0], [0.0], [1.0]]), test_labels=[0, 1, 2])
     with pytest.raises(ValueError, match="test_logits and test_labels belong together"):
         recorder.end_epoch(good, test_logits=good)
     assert recorder.epoch == 0

@@ -127,9 +127,22 @@ def test_a_recorders_training_may_be_described_by_anything(tmp_path: Path, optio
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("[]", "it holds list"), ('{"format": 1}', "config is None"), ('{"format": 1, "config": []}', r"config is \[\]")],
+    [
+        ("[]", "it holds list"),
+        ('{"format": 1}', "config is None"),
+        ('{"format": 1, "config": []}', r"config is \[\]"),
+        ('{"format": 1, "config": {}, "classes": [], "val_labels": [], "true_labels": 3}', "true_labels is 3"),
+    ],
 )
 def test_a_damaged_description_is_named(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "trajectory.json").write_text(content)
     with pytest.raises(ValueError, match=rf"trajectory\.json is damaged: {message}"):
+        read_run(tmp_path)
+
+
+def test_a_description_of_another_format_is_refused(tmp_path: Path) -> None:
+    TrajectoryRecorder(tmp_path, [0, 1, 2])
+    about = json.loads((tmp_path / "trajectory.json").read_text())
+    (tmp_path / "trajectory.json").write_text(json.dumps({**about, "format": 2}))
+    with pytest.raises(ValueError, match=r"trajectory\.json has format 2, but this version reads format 1"):
         read_run(tmp_path)
