@@ -108,6 +108,7 @@ def _single_calls(rank: int, world: int) -> dict[str, Any]:
     except RuntimeError as error:
         disagreement = str(error)
     exchange.agree(b"same", "this")
+    counts = torch.tensor([rank, 1])
     return {
         "rows": rows,
         "seen": seen,
@@ -115,9 +116,10 @@ def _single_calls(rank: int, world: int) -> dict[str, Any]:
         "gradients": [first.grad, second.grad],
         "disagreement": disagreement,
         "other_labels": _other_labels(rank),
-        "total": exchange.total(torch.tensor([rank, 1])),
+        "total": exchange.total(counts),
+        "counts": counts,
         "word": exchange.first_ranks_word(rank + 5),
-        "words": exchange.first_ranks_words([f"from {rank}"]),
+        "words": exchange.first_ranks_words([f"from {rank}"] * (2 + rank)),
         "all_say": [exchange.all_say(True), exchange.all_say(rank == 0), exchange.all_say(False)],
     }
 
@@ -187,12 +189,13 @@ def test_the_lowest_rank_that_saw_a_row_gives_it(ranks, world: int) -> None:
 @pytest.mark.parametrize("world", [2, 4])
 def test_sums_and_the_first_ranks_word_reach_everybody(ranks, world: int) -> None:
     total = world * (world + 1) / 2
-    for result in ranks[world]:
+    for rank, result in enumerate(ranks[world]):
         assert result["broadcast"].tolist() == [0.0, 0.0]
         assert [g.flatten().tolist() for g in result["gradients"]] == [[total] * 2, [1.0] * 3]
         assert result["total"].tolist() == [total - world, world]
         assert result["word"] == 5
-        assert result["words"] == ["from 0"]
+        assert result["counts"].tolist() == [rank, 1], "what was summed stays each rank's own"
+        assert result["words"] == ["from 0"] * 2
         assert result["all_say"] == [True, False, False]
 
 
