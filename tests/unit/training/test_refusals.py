@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -141,11 +142,32 @@ def test_a_run_on_float_pictures_with_channels_last_does_not_begin(tmp_path: Pat
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("changes", [{"padding": 1}, {"flip": True}, {"rotation": 5.0}])
-def test_features_are_not_shifted_mirrored_or_turned(tmp_path: Path, changes: dict[str, Any]) -> None:
+@pytest.mark.parametrize("changes", [{"cutmix": 1.0}, {"padding": 1}, {"flip": True}, {"rotation": 5.0}])
+def test_features_are_not_mixed_shifted_mirrored_or_turned(tmp_path: Path, changes: dict[str, Any]) -> None:
     y = np.arange(40) % 2
     np.savez(tmp_path / "f.npz", x=np.random.default_rng(0).normal(size=(40, 5)), y=y)
     plain: dict[str, Any] = {"network": "mlp", "padding": None, "flip": None, "rotation": 0.0}
     (name,) = changes
     with pytest.raises(ValueError, match=f"{name} is .*, but npz:.* has no pictures: leave --{name} out"):
         train(config(f"npz:{tmp_path / 'f.npz'}", "ce", **{**plain, **changes}), tmp_path / "run")
+
+
+@pytest.mark.parametrize("lacking", [0, 1])
+def test_a_run_begins_only_where_its_checkpoints_fit_at_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: int
+) -> None:
+    """Of two checkpoints each holds weights, momentum and the best weights; what the method keeps is shared."""
+    network = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.BatchNorm1d(5))
+    weights = 4 * (3 * 5 + 5 + 4 * 5) + 8  # float32, and the batches that BatchNorm counts
+    method: Any = SimpleNamespace(bytes_at_most=lambda: 1000, advice_for_less_room=lambda: ": keep fewer anchors")
+
+    def usage(path: Path) -> SimpleNamespace:
+        assert path.is_dir()
+        return SimpleNamespace(free=2 * 3 * weights + 1000 - lacking)
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    if not lacking:
+        refusals.refuse_full_disk(tmp_path / "new" / "run", network, method)
+        return
+    with pytest.raises(OSError, match=r"run has .* free, but checkpoints of this run may need .*: keep fewer anchors$"):
+        refusals.refuse_full_disk(tmp_path / "new" / "run", network, method)
