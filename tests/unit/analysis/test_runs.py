@@ -11,6 +11,7 @@ import pytest
 from made_runs import BASIC, HAND, write_run
 
 from vista.analysis import TrajectoryRecorder, grouped, read_run, read_runs
+from vista.training.run_folder import RunFolder
 
 
 def test_a_folder_tells_what_the_run_was(tmp_path: Path) -> None:
@@ -21,8 +22,40 @@ def test_a_folder_tells_what_the_run_was(tmp_path: Path) -> None:
     assert run.keeps_anchors
 
 
-def test_of_a_label_file_nobody_knows_the_truth(tmp_path: Path) -> None:
-    assert read_run(write_run(tmp_path / "run", noise="file:labels.csv")).best_labels == "given"
+def test_its_validation_labels_are_those_of_its_split(tmp_path: Path) -> None:
+    folder = RunFolder(write_run(tmp_path / "run"))
+    labels, val = folder.labels(), folder.split().val
+    run = read_run(folder.path)
+    assert run.val_labels.tolist() == labels.given[val].tolist()
+    assert run.val_true.tolist() == labels.true[val].tolist()
+    assert run.val_labels.tolist() != run.val_true.tolist()
+
+
+@pytest.mark.parametrize(
+    ("noise", "judged"),
+    [("symmetric:0.4", "true"), ("asymmetric:0.2", "true"), ("human", "true"), ("none", "given"),
+     ("file:labels.csv", "given")],
+)  # fmt: skip
+def test_forgetting_is_judged_by_true_labels_where_these_are_known(tmp_path: Path, noise: str, judged: str) -> None:
+    """Of a label file nobody knows which side is right."""
+    assert read_run(write_run(tmp_path / "run", noise=noise)).best_labels == judged
+
+
+def test_a_recorded_training_is_over_with_its_last_epoch_and_a_file_always(tmp_path: Path) -> None:
+    for epochs, over in [(1, True), (2, False), ("many", False)]:
+        folder = tmp_path / str(epochs)
+        TrajectoryRecorder(folder, [0, 1, 2], config={"epochs": epochs}).end_epoch(np.eye(3))
+        assert read_run(folder).is_over is over
+    np.savez(tmp_path / "theirs.npz", correct=HAND)
+    assert read_run(tmp_path / "theirs.npz").is_over
+
+
+def test_labels_that_are_not_those_of_the_record_are_refused(tmp_path: Path) -> None:
+    TrajectoryRecorder(tmp_path, [0, 1, 2]).end_epoch(np.eye(3))
+    about = json.loads((tmp_path / "trajectory.json").read_text())
+    (tmp_path / "trajectory.json").write_text(json.dumps({**about, "val_labels": [0, 1]}))
+    with pytest.raises(ValueError, match="has 2 validation labels, but its record has 3 samples"):
+        read_run(tmp_path)
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
@@ -118,7 +151,20 @@ def test_a_bad_npz_is_refused_by_key(tmp_path: Path, arrays: dict, message: str)
 
 
 @pytest.mark.parametrize(
-    "options", ["adam", {"tau": None}, {"order": "sideways"}, {"weights": ["x"]}, {"smoothing": "much"}, [1]]
+    "options",
+    [
+        "adam",
+        {"tau": None},
+        {"tau": 1},
+        {"tau": -0.1},
+        {"order": "sideways"},
+        {"weights": ["x"]},
+        {"smoothing": "much"},
+        {"smoothing": 0},
+        [1],
+        3,
+    ],
+    ids=str,
 )
 def test_a_recorders_training_may_be_described_by_anything(tmp_path: Path, options: Any) -> None:
     TrajectoryRecorder(tmp_path, [0, 1, 2], config={"method": "mine", "options": options})

@@ -38,6 +38,9 @@ def test_what_nobody_believes_in_is_no_ground_for_suspicion() -> None:
     score, other = suspects.scores(probs, np.array([0, 1, 1]))
     assert other.tolist() == [1, 0, 0], "class 2 was given to nobody"
     assert score.tolist() == [0.0, 1.0, 0.5]
+    # Nobody who was given class 1 believes in it: there is no usual belief to measure by, so others' counts as it is.
+    score, _ = suspects.scores(np.array([[0.6, 0.4], [1.0, 0.0]]), np.array([0, 1]))
+    assert score == pytest.approx([0.4 / (0.4 + 0.6 / 0.6), 1.0])
 
 
 def test_the_estimate_scales_the_confident_joint_to_each_class() -> None:
@@ -45,6 +48,25 @@ def test_the_estimate_scales_the_confident_joint_to_each_class() -> None:
     assert suspects.estimated_errors(PROBS, GIVEN) == 1
     # A teacher that is sure of everything: the threshold of class 1 is 1, which the fourth sample reaches and no more.
     assert suspects.estimated_errors(np.eye(2)[[0, 0, 0, 1, 1, 1]], np.array([0, 0, 0, 0, 1, 1])) == 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_estimate_is_what_counting_sample_by_sample_gives(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    probs, given = generator.dirichlet([0.5, 1.0, 2.0], 60), generator.integers(0, 3, 60)
+    usual = [np.mean([row[k] for row, label in zip(probs, given, strict=True) if label == k]) for k in range(3)]
+    elsewhere, confident = np.zeros(3), np.zeros(3)
+    for row, label in zip(probs, given, strict=True):
+        reached = [k for k in range(3) if row[k] >= usual[k]]
+        confident[label] += bool(reached)
+        elsewhere[label] += bool(reached) and max(reached, key=lambda k: row[k]) != label
+    expected = sum(np.sum(given == k) * elsewhere[k] / confident[k] for k in range(3))
+    assert suspects.estimated_errors(probs, given) == round(expected)
+
+
+def test_of_those_equally_suspect_the_first_comes_first() -> None:
+    found = suspect_labels(np.full((100, 2), 0.5), np.arange(100) % 2)
+    assert found.ids.tolist() == list(range(100))
 
 
 def test_the_ranking_begins_with_the_most_suspect_and_leaves_unlabelled_ones_out() -> None:
@@ -70,7 +92,8 @@ def test_the_quality_of_a_ranking() -> None:
     assert quality["precision_at"] == {"2": 0.5}
     assert quality["auroc"] == pytest.approx(3 / 4)
     assert quality["average_precision"] == pytest.approx((1 + 2 / 3) / 2)
-    assert suspects.ranking_quality(np.array([0.1]), np.array([False]))["auroc"] is None
+    for one_side in (False, True):
+        assert suspects.ranking_quality(np.array([0.1, 0.2]), np.full(2, one_side))["auroc"] is None
     wrong = np.arange(500) % 2 == 0
     many = suspects.ranking_quality(-np.arange(500.0), wrong)["precision_at"]
     assert many == {str(k): float(wrong[:k].mean()) for k in (10, 50, 100, 250, 500)}
@@ -81,6 +104,7 @@ def test_the_quality_of_a_ranking() -> None:
     [
         (PROBS, [0, 0, 0, 0], "one class only"),
         (PROBS, [0, 1, 2, 0], r"given\[2\] is 2, but num_classes is 2"),
+        (PROBS, [0, -2, 1, 0], r"given\[1\] is -2, but num_classes is 2"),
         (PROBS, [0, 1], r"given is int64 of shape \(2,\), but integers \[4\]"),
         (np.where(PROBS == 0.9, np.nan, PROBS), GIVEN, r"probs\[2, 1\] is nan"),
         (np.where(PROBS == 0.9, -0.1, PROBS), GIVEN, r"probs\[2, 1\] is -0\.1"),
@@ -104,6 +128,20 @@ def test_a_runs_suspects_are_its_wrong_labels_by_their_place_in_the_original_dat
     assert (found.given == labels.given[found.ids]).all()
     assert (found.suggested[: len(wrong)] == labels.true[found.ids[: len(wrong)]]).all()
     assert found.quality()["auroc"] == 1.0
+
+
+def test_a_report_shows_as_many_as_look_wrong_and_no_more_than_asked_for(tmp_path: Path) -> None:
+    """The same from the teacher, and from the list that was made while the run had one."""
+    folder = RunFolder(write_run(tmp_path / "run", method="vista", teacher=True))
+    found = suspects.of_run(folder)
+    suspect_files.write_json(folder.path / suspect_files.LIST, found, len(found))
+    shown = [suspect_files.report_of(folder, most) for most in (2, len(found))]
+    assert [len(report["suspects"]) for report in shown] == [2, found.estimated]
+    assert 2 < found.estimated < len(found)
+    (folder.path / "teacher.safetensors").unlink()
+    assert [suspect_files.report_of(folder, most) for most in (2, len(found))] == shown
+    (folder.path / suspect_files.LIST).unlink()
+    assert suspect_files.report_of(folder, 2) is None
 
 
 def test_a_teacher_cut_short_is_refused(tmp_path: Path) -> None:
@@ -130,16 +168,18 @@ def test_csv_and_json_say_the_same(tmp_path: Path) -> None:
     assert [{k: str(v) for k, v in row.items()} for row in said] == lines
     assert said[0]["given_name"] == 'a "quoted", name'
     assert said[0]["id"] == 7
+    assert len(suspect_files.rows(found, 100)) == len(found) == 4
 
 
 @pytest.mark.parametrize("drop", [False, True])
 def test_the_corrected_file_is_read_back_as_labels(tmp_path: Path, drop: bool) -> None:
     folder = RunFolder(write_run(tmp_path / "run", method="vista", teacher=True))
     found, labels = suspects.of_run(folder), folder.labels()
-    count = found.quality()["wrong"]
+    count, before = found.quality()["wrong"], labels.given.copy()
     suspect_files.write_label_file(
         tmp_path / "clean.csv", suspect_files.corrected(labels.given, found, count, drop=drop)
     )
+    assert (labels.given == before).all()
     read = read_label_file(tmp_path / "clean.csv", labels.true, 3)
     train = folder.split().train
     wrong = train[labels.given[train] != labels.true[train]]
@@ -168,6 +208,7 @@ def test_what_describes_the_samples_must_fit_them(more: dict[str, Any], message:
         ({"format": 1}, "it lacks the suspects"),
         ({"format": 1, "samples": 3, "estimated": 2, "suspects": [{"id": 1}]}, "suspect 0 lacks one of id, given"),
         ({"format": 1, "samples": "3", "estimated": 2, "suspects": []}, "it lacks the suspects, or how many"),
+        ({"format": 1, "samples": 3, "estimated": None, "suspects": []}, "it lacks the suspects, or how many"),
     ],
 )
 def test_a_damaged_list_is_named(tmp_path: Path, content: Any, message: str) -> None:
@@ -175,6 +216,27 @@ def test_a_damaged_list_is_named(tmp_path: Path, content: Any, message: str) -> 
     path.write_text(json.dumps(content))
     with pytest.raises(ValueError, match=rf"suspected_labels\.json is damaged: {message}"):
         suspect_files.read_json(path, 3)
+
+
+ROW = {"id": 7, "given": 0, "given_name": "a", "suggested": 1, "suggested_name": "b", "score": 0.9, "true": 2}
+KEPT = {"format": 1, "samples": 3, "estimated": 1, "quality": None, "suspects": [ROW]}
+
+
+@pytest.mark.parametrize("name", ["given", "suggested", "true"])
+@pytest.mark.parametrize("value", [3, -1, True, 1.0])
+def test_a_list_that_names_a_class_that_there_is_not_is_refused(tmp_path: Path, name: str, value: Any) -> None:
+    path = tmp_path / suspect_files.LIST
+    path.write_text(json.dumps(KEPT))
+    assert suspect_files.read_json(path, 3) == KEPT
+    path.write_text(json.dumps({**KEPT, "suspects": [{**ROW, name: value}]}))
+    with pytest.raises(ValueError, match=rf"{name} of sample 7 is {value}, but num_classes is 3"):
+        suspect_files.read_json(path, 3)
+
+
+def test_a_list_of_another_format_is_refused(tmp_path: Path) -> None:
+    (tmp_path / suspect_files.LIST).write_text(json.dumps({**KEPT, "format": 2}))
+    with pytest.raises(ValueError, match="has format 2, but this version reads format 1"):
+        suspect_files.read_json(tmp_path / suspect_files.LIST, 3)
 
 
 def test_a_class_that_is_called_like_a_formula_is_none_in_the_csv(tmp_path: Path) -> None:

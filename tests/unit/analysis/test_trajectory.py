@@ -25,6 +25,9 @@ def test_credit_follows_algorithm_2_epoch_by_epoch() -> None:
     assert trajectory.credit(HAND).tolist() == expected
     # Above a fifth of six samples are counts of 2 and more: what adds one sample is pruned at once.
     assert trajectory.credit(HAND, tau=0.2).tolist() == [[2, 0, 0, 0], [0, 4, 0, 0], [0, 4, 0, 0], [0, 4, 0, 0]]
+    # The newest first: at epoch 3 it has three, epoch 2 adds samples 0 and 3; at epoch 4 it adds sample 0 alone.
+    newest = [[2, 0, 0, 0], [0, 4, 0, 0], [0, 2, 3, 0], [0, 1, 0, 4]]
+    assert trajectory.credit(HAND, order="newest").tolist() == newest
 
 
 def test_lifespans_and_their_fading() -> None:
