@@ -23,7 +23,7 @@ def split(state: Any, path: str = "") -> tuple[Any, dict[str, Tensor], dict[str,
         return {ARRAY: path}, {path: torch.from_numpy(np.ascontiguousarray(state))}, {}
     if isinstance(state, list | tuple):
         state = list(state)
-        if not any(isinstance(value, Tensor | np.ndarray | dict | list) for value in state):
+        if not any(isinstance(value, Tensor | np.ndarray | dict | list | tuple) for value in state):
             return state, {}, {}
         parts = {str(i): value for i, value in enumerate(state)}
         skeleton, tensors, blobs = split(parts, path)

@@ -74,6 +74,15 @@ def test_state_comes_back_as_it_was(tmp_path: Path) -> None:
     assert_same(Checkpoints(tmp_path).load("epoch-1"), state)
 
 
+def test_tensors_come_back_from_however_deep_they_lie_and_however_they_are_laid_out(tmp_path: Path) -> None:
+    """Tuples come back as lists, as JSON has it."""
+    turned, step = np.arange(6, dtype=np.int64).reshape(2, 3).T[::-1], torch.arange(4.0).view(2, 2).T
+    state = {"deep": [[step, 2], (torch.zeros(1),), [(step, "b")]], "flat": [(1, 2)], "turned": turned}
+    Checkpoints(tmp_path).save("epoch-1", state, wait=True)
+    expected = {"deep": [[step, 2], [torch.zeros(1)], [[step, "b"]]], "flat": [[1, 2]], "turned": turned}
+    assert_same(Checkpoints(tmp_path).load("epoch-1"), expected)
+
+
 def test_what_changes_after_a_save_is_not_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The state is copied before ``save`` returns; it is written while the training goes on."""
     state, checkpoints = small_state(1), Checkpoints(tmp_path)
