@@ -23,12 +23,9 @@ def test_runs_that_differ_in_seeds_alone_are_one_group(tmp_path: Path) -> None:
 
 
 def test_where_a_run_was_made_and_found_does_not_tell_it_from_others() -> None:
-    configs = [
-        {"method": method, "lr": lr, "seed": seed, **dict.fromkeys(INCIDENTAL, seed)}
-        for method, lr in (("own", 0.1), ("own", 0.2))
-        for seed in range(2)
-    ]
-    groups = grouped([hand_run(f"run{i}", config=config) for i, config in enumerate(configs)])
+    settings = [{"method": "own", "lr": lr, "seed": seed} for lr in (0.1, 0.2) for seed in range(2)]
+    runs = [hand_run(f"run{i}", config=own | dict.fromkeys(INCIDENTAL, i)) for i, own in enumerate(settings)]
+    groups = grouped(runs)
     assert [(group.name, len(group.runs)) for group in groups] == [("own (lr=0.1)", 2), ("own (lr=0.2)", 2)]
 
 
