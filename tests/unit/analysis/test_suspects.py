@@ -65,8 +65,9 @@ def test_the_estimate_is_what_counting_sample_by_sample_gives(seed: int) -> None
 
 
 def test_of_those_equally_suspect_the_first_comes_first() -> None:
-    found = suspect_labels(np.full((100, 2), 0.5), np.arange(100) % 2)
-    assert found.ids.tolist() == list(range(100))
+    given, doubtful = np.arange(200) % 2, np.arange(200) % 3 == 0
+    found = suspect_labels(np.eye(2)[given ^ doubtful], given)
+    assert found.ids.tolist() == [*np.flatnonzero(doubtful), *np.flatnonzero(~doubtful)]
 
 
 def test_the_ranking_begins_with_the_most_suspect_and_leaves_unlabelled_ones_out() -> None:
