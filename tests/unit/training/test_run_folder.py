@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 from pathlib import Path
@@ -17,7 +18,7 @@ from trainings import Trainer, config, damage, stopped, train
 
 import vista
 from vista.training import run_folder
-from vista.training.run_folder import RunFolder, find_runs
+from vista.training.run_folder import RunFolder, find_runs, owner_of
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +101,47 @@ def test_a_damaged_file_is_named(finished: RunFolder, tmp_path: Path, name: str,
         reads[name]()
 
 
+@pytest.mark.parametrize("lacking", ["classes", "sample_shape", "mean", "std"])
+def test_a_list_that_the_description_lacks_is_named(tmp_path: Path, lacking: str) -> None:
+    whole: dict[str, Any] = {"classes": ["a", "b"], "sample_shape": [5], "mean": [0.1], "std": [0.2]}
+    (tmp_path / run_folder.DATA).write_text(json.dumps(whole))
+    assert RunFolder(tmp_path).normalisation() == ([0.1], [0.2])
+    (tmp_path / run_folder.DATA).write_text(json.dumps({**whole, lacking: None}))
+    with pytest.raises(ValueError, match=rf"data\.json is damaged: it has no list '{lacking}'; put the file back"):
+        RunFolder(tmp_path).normalisation()
+
+
+@pytest.mark.parametrize("which", ["best", "last"])
+@pytest.mark.parametrize("value", [None, "0.5", float("nan"), float("inf")])
+def test_metrics_without_a_number_are_damaged(tmp_path: Path, which: str, value: Any) -> None:
+    whole = {name: {"test": {"top1": 0.5}} for name in ("best", "last")}
+    (tmp_path / run_folder.METRICS).write_text(json.dumps(whole))
+    assert RunFolder(tmp_path).metrics() == whole
+    (tmp_path / run_folder.METRICS).write_text(json.dumps({**whole, which: {"test": {"top1": value}}}))
+    with pytest.raises(ValueError, match=rf"metrics\.json is damaged: {which}\.test\.top1 is {value!r}, where"):
+        RunFolder(tmp_path).metrics()
+
+
+def test_what_no_training_put_there_is_a_stranger(tmp_path: Path) -> None:
+    for name in (*run_folder.OWN, ".hidden", "thesis.tex", "notes"):
+        (tmp_path / name).touch()
+    assert RunFolder(tmp_path).strangers() == ["notes", "thesis.tex"]
+    assert {"lock", "tensorboard", "earlier", "checkpoints", "blobs", "config.json"} <= run_folder.OWN
+
+
+def test_a_file_belongs_to_the_run_that_it_is_or_would_be_a_part_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path.resolve() / "run"
+    run.mkdir()
+    (run / run_folder.CONFIG).write_text("{}")
+    monkeypatch.chdir(run)
+    for own in (run / "metrics.json", run / "checkpoints" / "epoch-1" / "anything", Path("metrics.json")):
+        assert owner_of(own) == run
+    for other in (run / "page.html", run / "pages" / "metrics.json", tmp_path / "metrics.json"):
+        assert owner_of(other) is None
+
+
 def test_a_second_process_is_refused_naming_the_first(data: str, tmp_path: Path, trainer: Trainer) -> None:
     with RunFolder(tmp_path / "run").locked():
         ended = trainer.try_to(config(data), tmp_path / "run")
@@ -167,6 +209,26 @@ def test_a_lock_leaves_what_was_there_and_takes_what_it_made(tmp_path: Path) -> 
     with RunFolder(tmp_path).locked():
         (tmp_path / run_folder.CONFIG).write_text("{}")
     assert sorted(path.name for path in tmp_path.iterdir()) == [run_folder.CONFIG, run_folder.LOCK, "mine"]
+
+
+def test_a_lock_takes_no_more_than_it_made_and_bears_that_all_is_gone(tmp_path: Path) -> None:
+    with RunFolder(tmp_path / "a" / "run").locked():
+        (tmp_path / "a" / "mine").touch()
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["mine"]
+    with RunFolder(tmp_path / "b" / "run").locked():
+        shutil.rmtree(tmp_path / "b")
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_lock_names_its_present_owner_alone(tmp_path: Path) -> None:
+    """Also where one that was killed left its own name; who is not told yet is another one."""
+    lock = tmp_path / run_folder.LOCK
+    lock.write_text("99999999999")
+    with RunFolder(tmp_path).locked():
+        assert lock.read_text() == str(os.getpid())
+        os.truncate(lock, 0)
+        with pytest.raises(RuntimeError, match="is in use by process another one"), RunFolder(tmp_path).locked():
+            pass
 
 
 def test_a_lock_that_its_owner_deleted_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
