@@ -15,6 +15,7 @@ from PIL import Image
 from trainings import config, stopped, train
 
 from vista.cli import main
+from vista.data import source
 from vista.training.config import TrainConfig
 from vista.training.evaluation import evaluate
 from vista.training.events import Finished, Started
@@ -117,6 +118,22 @@ def test_evaluation_of_a_run_on_other_inputs_is_refused(by_copy: TrainConfig, tm
     rewrite(by_copy, x_train=lambda x: x[:, :, ::-1])
     with pytest.raises(ValueError, match=rf"{re.escape(by_copy.data)} is not what .*run was .*: its inputs differ"):
         evaluate(folder, "best", device="cpu")
+
+
+def test_data_that_moved_are_read_where_they_are_said_to_be(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted, load, roots = config(data, "ce", epochs=2, root=str(tmp_path / "before")), source.load, []
+
+    def load_from(name: str, root: str | Path | None = None) -> source.Source:
+        roots.append(root)
+        return load(name, root)
+
+    train(wanted, tmp_path / "run")
+    monkeypatch.setattr(source, "load", load_from)
+    for root in (None, tmp_path / "after"):
+        evaluate(RunFolder.open(tmp_path / "run"), "best", root, device="cpu")
+    assert roots == [str(tmp_path / "before"), tmp_path / "after"]
 
 
 @pytest.mark.parametrize("finished", [False, True])
