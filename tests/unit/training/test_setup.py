@@ -74,12 +74,13 @@ def oblong(tmp_path: Path) -> str:
     return f"npz:{tmp_path / 'oblong.npz'}"
 
 
-def test_samples_that_are_set_aside_for_the_test_are_counted_once(oblong: str, tmp_path: Path) -> None:
+def test_samples_that_are_set_aside_for_the_test_are_in_no_other_part(oblong: str, tmp_path: Path) -> None:
     training = setup.prepare(config(oblong, "ce", noise="none", validation=10), RunFolder(tmp_path / "run"), {})
     counts, samples = training.samples.description["samples"], training.samples
     assert counts == {"train": len(samples.train), "val": 10, "test": len(samples.test)}
-    assert sum(counts.values()) == 60
-    assert len(samples.test) == len(samples.test_labels)
+    aside = source.load(oblong).set_aside
+    assert sorted([*samples.split.train, *samples.split.val, *aside]) == list(range(60))
+    assert len(samples.test) == len(samples.test_labels) == len(aside)
 
 
 @pytest.mark.parametrize("network", ["mlp", "small-cnn", "tiny-staged"])
