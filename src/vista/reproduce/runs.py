@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,16 +63,20 @@ def wanted(
                         runs[config.identity()] = run
     if not runs:
         raise ValueError(f"only is {' '.join(only)!r}, but no setting or method asked for has that in its name")
-    return [_met_by_another(run, list(runs.values())) for run in runs.values()]
+    beside = _plain_beside(run for run in runs.values() if run.record is None)
+    return [
+        dataclasses.replace(run, comes_with=beside[identity]) if run.record is None and identity in beside else run
+        for identity, run in runs.items()
+    ]
 
 
-def _met_by_another(run: Wanted, among: Sequence[Wanted]) -> Wanted:
-    """A plain run need not be made beside one of a method that trains plainly: that one's network is the same."""
-    for other in among if run.record is None else ():
-        plain = plain_of(other.config) if other.record is None else None
-        if plain is not None and plain.identity() == run.config.identity():
-            return dataclasses.replace(run, comes_with=other.cell.method)
-    return run
+def _plain_beside(made: Iterable[Wanted]) -> dict[str, str]:
+    """The plain runs, by identity, that need not be made beside these, and the method whose network is the same."""
+    found: dict[str, str] = {}
+    for run in made:
+        if (plain := plain_of(run.config)) is not None:
+            found.setdefault(plain.identity(), run.cell.method)
+    return found
 
 
 def is_named(cell: Cell, parts: Sequence[str]) -> bool:

@@ -250,6 +250,13 @@ def test_a_plain_run_that_comes_with_another_is_not_made(tmp_path: Path, capsys:
     ), "a figure of plain training can be drawn from it"
 
 
+def test_a_plan_asks_each_run_once_what_comes_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(runs, "plain_of", lambda config: asked.append(config.identity()))
+    wanted = runs.wanted([study("controls")], [], seeds=1)
+    assert asked == [run.config.identity() for run in wanted], "not each one by each other: a plan has hundreds of runs"
+
+
 def test_one_run_has_one_record_whatever_its_method_is_called(tmp_path: Path) -> None:
     forty = protocol.symmetric(40)
     light = fake(tmp_path, "vista-light", forty, 0, 60.0, 60.0)
