@@ -15,6 +15,7 @@ from vista.cli import failures, terminal
 from vista.cli.arguments import Output, parse
 from vista.cli.execute import execute
 from vista.reproduce import ledger, names, page, restore, runs, study
+from vista.training import distributed
 from vista.training.drive import Job
 from vista.training.events import Interrupted
 from vista.training.run_folder import RunFolder
@@ -104,7 +105,9 @@ def _refuse_two_wishes(flags: ReproduceFlags) -> None:
 
 
 def _answer(flags: ReproduceFlags, answer: dict[str, Any], *said: str | Table) -> int:
-    """One JSON object, or the same for people."""
+    """One JSON object, or the same for people; of several processes the first says it."""
+    if not distributed.is_first_process():
+        return 0
     if flags.json:
         print(json.dumps(answer))
         return 0
@@ -189,6 +192,5 @@ def _make(wanted: list[runs.Wanted], flags: ReproduceFlags) -> int:
     for same in by_reason.values():
         more = f" and {len(same) - 1} more runs" if len(same) > 1 else ""
         failures.show(same[0][1], f"{same[0][0]}{more}: ")
-    if flags.json:
-        print(json.dumps({"records": records, "failed": {name: failures.sentence(reason) for name, reason in failed}}))
+    _answer(flags, {"records": records, "failed": {name: failures.sentence(reason) for name, reason in failed}})
     return max((failures.exit_code(reason) for _, reason in failed), default=0)

@@ -442,6 +442,21 @@ def test_answers_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
     assert there["failed"] == {}
 
 
+@pytest.mark.parametrize("words", [[], ["calibration"], ["calibration", "--dry-run"]], ids=" ".join)
+def test_of_several_processes_the_first_answers_alone(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vista.cli.reproduce.execute", lambda *_, **__: None)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    answers = {}
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        assert main(["reproduce", *words, "--json", "--results", str(tmp_path)]) == 0
+        answers[rank] = capsys.readouterr().out
+    assert json.loads(answers["0"])
+    assert answers["1"] == ""
+
+
 def test_an_unfinished_run_is_left_out_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_run(tmp_path / "a", finished=False)
     assert main(["reproduce", "--add", str(tmp_path), "--results", str(tmp_path / "results")]) == 0
