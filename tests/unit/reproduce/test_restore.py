@@ -65,6 +65,22 @@ def test_other_data_are_refused(kept: ledger.LedgerRecord, tmp_path: Path) -> No
     assert not (tmp_path / "again").exists()
 
 
+@pytest.mark.parametrize("name", ["labels_hash", "split_hash"])
+@pytest.mark.parametrize("change", ["another", "lost"])
+def test_a_record_with_another_hash_or_without_one_is_refused(
+    kept: ledger.LedgerRecord, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, change: str
+) -> None:
+    content = json.loads(kept.path.read_text())
+    content["data"] |= {name: "0" * 64}
+    if change == "lost":
+        del content["data"][name]
+    kept.path.write_text(json.dumps(content))
+    assert main(["reproduce", "--restore", str(kept.path), "--out", str(tmp_path / "again")]) == 2
+    said = {"another": "0" * 64, "lost": "None"}[change]
+    assert f"has {name} {said}, but the data here give {kept.data[name]}" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "again").exists()
+
+
 def test_what_is_there_is_not_written_over(kept: ledger.LedgerRecord, tmp_path: Path) -> None:
     restore(kept, tmp_path / "again")
     with pytest.raises(FileExistsError, match=r"vista-seed0-\w+ is there already: name another --out"):
