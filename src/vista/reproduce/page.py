@@ -145,7 +145,7 @@ def _paper_gain(cell: Cell, table: Study) -> Paper | None:
     plain = _paper_baselines(table.baseline).get((_unmixed(cell, table.baseline), cell.measure))
     if plain is None:
         return None
-    return Paper(cell.paper.value - plain.value, _together(cell.paper.error, plain.error))
+    return Paper(cell.paper.value - plain.value)  # shown without an error, and compared with nothing
 
 
 @functools.cache
@@ -163,10 +163,6 @@ def _unmixed(cell: Cell, method: str) -> str:
     """The run of a method in a cell's setting, without CutMix: a gain is one over plain training on plain pictures."""
     changes = {key: value for key, value in cell.changes.items() if key != "cutmix"}
     return cell_of(protocol.configuration(method, changes, 0))
-
-
-def _together(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else math.hypot(one, other)
 
 
 def _paper_text(paper: Paper | None) -> str:
