@@ -154,7 +154,8 @@ def read(results: Path) -> list[LedgerRecord]:
 def read_record(path: Path) -> LedgerRecord:
     """One of them."""
     if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist: records of runs lie in results/{FOLDER}/")
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise FileNotFoundError(f"{path} {what}: records of runs are files in results/{FOLDER}/")
     kept = durable.read_object(path)
     if kept.get("format") != FORMAT:
         raise ValueError(f"{path} has format {kept.get('format')!r}, but this version reads {FORMAT}")

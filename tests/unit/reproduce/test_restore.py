@@ -12,9 +12,14 @@ from made_runs import write_pictures, write_run
 
 from vista.analysis import read_run
 from vista.cli import main
+from vista.data import source
+from vista.noise import NoisyLabels
 from vista.report.payload import payload
 from vista.reproduce import ledger
 from vista.reproduce.restore import restore
+from vista.split import Split
+from vista.training import samples
+from vista.training.config import TrainConfig
 from vista.training.run_folder import RunFolder
 
 
@@ -54,6 +59,21 @@ def test_a_restored_run_is_shown_as_before(run: Path, kept: ledger.LedgerRecord,
 def test_the_ledger_still_reads_its_records_alone(kept: ledger.LedgerRecord, tmp_path: Path) -> None:
     assert kept.suspects.is_file()
     assert [record.path for record in ledger.read(tmp_path / "results")] == [kept.path]
+
+
+def test_suspects_are_kept_beside_a_trajectory_alone(run: Path, tmp_path: Path) -> None:
+    ledger.add(RunFolder(run), tmp_path / "results", with_bits=False)
+    assert [path.name for path in (tmp_path / "results").iterdir()] == ["runs"]
+
+
+def test_several_runs_are_kept_with_their_suspects_or_without(
+    run: Path, kept: ledger.LedgerRecord, tmp_path: Path
+) -> None:
+    assert ledger.add(RunFolder(run), tmp_path / "results", with_bits=True) == kept.path
+    other = write_run(tmp_path / "runs" / "ce-seed0")
+    without = ledger.read_record(ledger.add(RunFolder(other), tmp_path / "results", with_bits=True))
+    assert without.bits.read_bytes() == (other / "coverage.safetensors").read_bytes()
+    assert [path.name for path in (tmp_path / "results" / "suspects").iterdir()] == [kept.path.name]
 
 
 def test_other_data_are_refused(kept: ledger.LedgerRecord, tmp_path: Path) -> None:
@@ -110,8 +130,38 @@ def test_a_list_that_does_not_fit_is_refused(
 def test_the_command_restores_several(
     kept: ledger.LedgerRecord, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["reproduce", "--restore", str(kept.path), "--out", str(tmp_path / "again")]
+    again = write_run(tmp_path / "runs" / "ce-seed0", data=kept.config.data)
+    paths = [kept.path, ledger.add(RunFolder(again), tmp_path / "results", with_bits=True)]
+    assert main(["reproduce", "--restore", *map(str, paths), "--out", str(tmp_path / "again")]) == 0
+    said = capsys.readouterr().out
+    for path in paths:
+        assert f"{path} -> {tmp_path / 'again' / path.stem}\n" in said
+        assert (tmp_path / "again" / path.stem / "metrics.json").is_file()
+
+
+def test_the_command_restores_from_data_below_its_root(
+    kept: ledger.LedgerRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load, make, asked = source.load, samples.labels_and_split, []
+
+    def loaded(name: str, root: str | None) -> source.Source:
+        asked.append(root)
+        return load(name)
+
+    def made(config: TrainConfig, data: source.Source, root: str | None) -> tuple[NoisyLabels, Split]:
+        asked.append(root)
+        return make(config, data, None)
+
+    monkeypatch.setattr(source, "load", loaded)
+    monkeypatch.setattr("vista.reproduce.restore.labels_and_split", made)
+    words = ["reproduce", "--restore", str(kept.path), "--out", str(tmp_path / "again"), "--root", "pictures"]
     assert main(words) == 0
-    assert (tmp_path / "again" / kept.path.stem / "metrics.json").is_file()
+    assert asked == ["pictures", "pictures"], "of the pictures, and of labels that people gave"
+
+
+def test_what_is_no_record_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "--restore", "nowhere.json"]) == 2
-    assert "nowhere.json does not exist: records of runs lie in results/runs/" in capsys.readouterr().err
+    assert "nowhere.json does not exist: records of runs are files in results/runs/" in capsys.readouterr().err
+    assert main(["reproduce", "--restore", str(tmp_path)]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"{tmp_path} is a folder: records of runs are files in results/runs/" in said
