@@ -1,0 +1,77 @@
+"""What a finished run says it came to, worked out again from its record and from what its method predicts."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+from trainings import config, train
+
+from vista.data import source
+from vista.methods.kf import KnowledgeFusion
+from vista.training.run_folder import RunFolder
+
+
+@pytest.fixture(scope="module", params=["vista", "ema"])
+def finished(data: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> RunFolder:
+    out = tmp_path_factory.mktemp("finished") / "run"
+    train(config(data, request.param, epochs=5), out)
+    return RunFolder.open(out)
+
+
+def test_both_epochs_come_to_what_the_record_saw_then(finished: RunFolder) -> None:
+    metrics, record = finished.metrics(), finished.record()
+    assert metrics["format"] == 1
+    assert "network" not in metrics, "nothing is fused"
+    for which in ("best", "last"):
+        row = metrics[which]["epoch"] - 1
+        for part, name in (("val", "val_given"), ("test", "test")):
+            assert metrics[which][part]["top1"] == record.correct(name)[row].mean()
+
+
+def test_the_deviation_gap_is_what_was_right_once_and_is_wrong_at_the_end(finished: RunFolder) -> None:
+    for name, gap in finished.metrics()["deviation_gap"].items():
+        right = finished.record().correct(name)
+        assert gap == pytest.approx(np.mean([(then & ~right[-1]).mean() for then in right]))
+
+
+def test_the_most_anchors_are_those_of_the_epoch_that_held_most(data: str, tmp_path: Path) -> None:
+    train(config(data, epochs=4), tmp_path / "vista")
+    run = RunFolder(tmp_path / "vista")
+    assert run.metrics()["anchors_max"] == max(line["anchors"] for line in run.record().lines)
+    teacher = load_file(run.path / "teacher.safetensors")["teacher"]
+    assert teacher.dtype == torch.float16, "half the bytes will do"
+    train(config(data, "ce"), tmp_path / "ce")
+    assert RunFolder(tmp_path / "ce").metrics()["anchors_max"] is None, "a method without anchors has no number of them"
+
+
+def test_fused_predictions_are_reported_as_the_probabilities_they_are(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = torch.softmax(torch.arange(10.0) / 3, dim=0)
+    sizes: dict[str, int] = {}
+    real = KnowledgeFusion.fused_predictions
+
+    def fused(self: KnowledgeFusion) -> tuple[Tensor, Tensor]:
+        val, test = real(self)
+        sizes.update(val=len(val), test=len(test))
+        return said.expand(len(val), -1), said.expand(len(test), -1)
+
+    monkeypatch.setattr(KnowledgeFusion, "fused_predictions", fused)
+    train(config(data, "kf"), tmp_path / "run")
+    run = RunFolder(tmp_path / "run")
+    labels = {"val": run.labels().given[run.split().val], "test": source.load(data).test_labels}
+    metrics = run.metrics()
+    assert metrics["best"]["epoch"] == metrics["network"]["best"]["epoch"]
+    for which in ("best", "last"):
+        for part, wanted in labels.items():
+            assert len(wanted) == sizes[part]
+            expected = -np.mean([math.log(said[label]) for label in wanted])
+            assert metrics[which][part]["nll"] == pytest.approx(expected, rel=1e-5)
+        row = metrics["network"][which]["epoch"] - 1
+        assert metrics["network"][which]["test"]["top1"] == run.record().correct("test")[row].mean()
