@@ -773,6 +773,7 @@ def test_a_plan_for_people_has_seeds_notes_and_hours(
         (hours,) = [line for line in said.splitlines() if "hours on one H200" in line]
         found = [[cell.strip() for cell in line.split("│")[1:-1]] for line in said.splitlines() if line.startswith("│")]
         assert float(hours.split()[1]) == pytest.approx(sum(float(row[-1] or 0) for row in found), abs=0.1)
+        assert all(bool(row[-1]) == (row[-2] == "to be run") for row in found), "what is there takes no hours"
         return [row[1:4] for row in found]
 
     assert rows("cutmix")[:4] == [
