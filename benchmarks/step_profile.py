@@ -1,0 +1,99 @@
+"""Where a step's time goes on a card: `python benchmarks/step_profile.py --out results/step-profile-MACHINE.json`.
+
+Plain training of a ResNet-18 on 32 x 32 pixels, batch 64, compiled and captured as in any training. Kernels are those
+of a few replayed steps, by name and by what they do; their times add up to the step's where none run side by side.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from methods import BASE, BATCH, SAMPLES, prepared, random_pictures, seconds_per_step, wait
+from torch.profiler import ProfilerActivity, profile
+
+from vista.training.config import TrainConfig
+from vista.training.drive import deterministic
+from vista.training.environment import environment
+
+TIMED, PROFILED = 200, 20  # steps
+NAME = 120  # letters of a kernel's name; templates go on for pages
+KINDS = {  # the first pattern that is found in a kernel's name says what it does
+    "convolution, gradient of weights": "wgrad",
+    "convolution, gradient of inputs": "dgrad",
+    "convolution, forward": "fprop|convolve|ImplicitGemm",
+    "optimiser": "multi_tensor",
+    "casts": "triton_poi_fused__to_copy",
+    "batch normalisation, sums": "triton_(red|per)_.*batch_norm",
+    "batch normalisation, ReLU and sums of branches": "triton_poi_.*(batch_norm|relu|threshold|add)",
+}
+OTHER = "other: batch, loss, classifier"
+
+
+def kind_of(kernel: str) -> str:
+    return next((kind for kind, pattern in KINDS.items() if re.search(pattern, kernel)), OTHER)
+
+
+def by_kernel(
+    events: Iterable[torch.autograd.profiler_util.FunctionEvent], steps: int
+) -> dict[str, tuple[float, float]]:
+    """Times a step, and microseconds a step."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for event in events:
+        found[event.name[:NAME]].append(event.device_time_total)
+    return {name: (len(times) / steps, sum(times) / steps) for name, times in found.items()}
+
+
+def measure() -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as place, deterministic(False):
+        data = Path(place) / "pictures.npz"
+        random_pictures(data, SAMPLES["cuda"])
+        config = TrainConfig(data=f"npz:{data}", network="resnet18", batch_size=BATCH, device="cuda", method=BASE)
+        training = prepared(config, Path(place) / "run")
+        seconds_per_step(training, TIMED)
+        step = seconds_per_step(training, TIMED)
+        with training.on_stream():
+            training.begin_epoch()
+            wait()
+            with profile(activities=[ProfilerActivity.CUDA]) as watched:
+                training.engine.advance(PROFILED)
+                wait()
+        where = environment(training.device)
+    kernels = by_kernel(watched.events(), PROFILED)
+    kinds: dict[str, float] = defaultdict(float)
+    for name, (_, microseconds) in kernels.items():
+        kinds[kind_of(name)] += microseconds
+    return {
+        "what": "step profile", "network": "resnet18", "batch_size": BATCH, "environment": where,
+        "step_microseconds": 1e6 * step,
+        "kinds": dict(sorted(kinds.items(), key=lambda kind: -kind[1])),
+        "kernels": [
+            {"name": name, "times": times, "microseconds": microseconds}
+            for name, (times, microseconds) in sorted(kernels.items(), key=lambda kernel: -kernel[1][1])
+        ],
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the record here")
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        raise SystemExit("there is no CUDA device here, and a step on the CPU is not captured")
+    record = measure()
+    print(f"a step takes {record['step_microseconds']:.0f} microseconds; its kernels:")
+    for kind, microseconds in record["kinds"].items():
+        print(f"{microseconds:8.1f}  {kind}")
+    if options.out:
+        options.out.write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
