@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 from collections.abc import Iterator
 from itertools import product
 
@@ -58,3 +59,18 @@ def test_numbers_are_measured(name: str, measured: set[str]) -> None:
     text = without_blocks(DOCS / name).replace("τ = 0.01", "")
     numbers = re.findall(r"(?<![\d.])\d+\.\d\d(?!\d)", text)
     assert [number for number in numbers if number not in measured] == []
+
+
+def test_given_validation_labels_go_with_true_ones_as_the_questions_say() -> None:
+    said = " ".join((DOCS / "questions.md").read_text().split())
+    for identities, words in (
+        (("ef5d26469f7f541a", "7a5b975f2ccc616c"), "{} in plain training and {} in VISTA with symmetric noise"),
+        (("c4a69ac6e56d1f90", "a8468212b11fe409"), "people made in CIFAR-100N, {} and {}"),
+    ):
+        shown = []
+        for identity in identities:
+            (path,) = (ROOT / "results" / "runs").glob(f"*-{identity}.json")
+            epochs = json.loads(path.read_text())["epochs"]
+            given, true = ([line[name] for line in epochs] for name in ("val_accuracy", "val_true_accuracy"))
+            shown.append(f"{statistics.correlation(given, true):.3f}")
+        assert words.format(*shown) in said
