@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vista.checks import IN_WORDS
-from vista.methods.base import Batch, EarlierRun, EpochEnd, Method, Task
+from vista.methods.base import Batch, EarlierRun, EpochEnd, Family, Method, Task
 
 __all__ = ["Batch", "Chosen", "EarlierRun", "EpochEnd", "Method", "Task", "available", "choose", "register"]
 
@@ -57,8 +57,7 @@ def available() -> dict[str, type[Method]]:
     for method in {**_shipped(), **_registered}.values():
         names[method.name] = method
         names.update(dict.fromkeys(method.variants, method))
-    families = typing.get_args(typing.get_type_hints(Method, include_extras=True)["family"])[0]
-    rank = {family: place for place, family in enumerate(typing.get_args(families))}
+    rank = {family: place for place, family in enumerate(typing.get_args(Family))}
     return dict(sorted(names.items(), key=lambda item: (rank[item[1].family], item[1].name, item[0] != item[1].name)))
 
 

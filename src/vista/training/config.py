@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import math
@@ -90,7 +91,7 @@ class TrainConfig:
     """Seconds of training after which a checkpoint is due; 0 means after every step's look."""
 
     def __post_init__(self) -> None:
-        for name, hint in typing.get_type_hints(TrainConfig).items():
+        for name, hint in _kinds().items():
             if isinstance(getattr(self, name), np.generic):  # a seed out of np.arange: only plain numbers are written
                 object.__setattr__(self, name, getattr(self, name).item())
             _check_kind(name, getattr(self, name), hint)
@@ -206,6 +207,12 @@ def existing_device(name: str) -> torch.device:
         there = f"there are {count} CUDA devices" if count > 1 else f"there is {'one' if count else 'no'} CUDA device"
         raise ValueError(f"device is {name!r}, but {there}: use --device {'cuda' if count else 'cpu'}")
     return device
+
+
+@functools.cache
+def _kinds() -> dict[str, Any]:
+    """The kind of each field; working it out takes longer than all the checks."""
+    return typing.get_type_hints(TrainConfig)
 
 
 def _check_kind(name: str, value: Any, hint: Any) -> None:
