@@ -56,12 +56,11 @@ def drive(jobs: list[Job], show: Callable[[Job, Event], None], at_once: int | No
     waiting, running = deque(jobs), deque[tuple[Job, Iterator[Event]]]()
     interrupted: Interrupted | None = None
     exact = any(job.config.deterministic for job in jobs)
-    count = None if on_card(jobs) else suited_threads(jobs[0])
-    with stop_on_signals() as stop, deterministic(exact), threads(count):
+    with stop_on_signals() as stop, deterministic(exact):
         while running or (waiting and not stop.signal):
             while waiting and len(running) < limit and not stop.signal:
                 job = waiting.popleft()
-                running.append((job, train(job.config, job.out, stop)))
+                running.append((job, _events(job, stop)))
             for _ in range(len(running)):
                 job, events = running.popleft()
                 try:
@@ -75,7 +74,7 @@ def drive(jobs: list[Job], show: Callable[[Job, Event], None], at_once: int | No
                     job.error = error
                     if exchange.active():
                         raise
-                    error.__traceback__ = None  # which would keep the failed run's tensors alive
+                    _forget_frames(error)
                     continue
                 if isinstance(event, Finished) and event.role is None:
                     job.metrics = event.metrics
@@ -85,6 +84,25 @@ def drive(jobs: list[Job], show: Callable[[Job, Event], None], at_once: int | No
         interrupted = Interrupted(waiting[0].out, stop.signal)
     if interrupted is not None:
         raise interrupted
+
+
+def _events(job: Job, stop: Stop) -> Iterator[Event]:
+    """What happens in the run, on the CPU with the threads that suit it: they decide the last bits of its result."""
+    count = None if on_card([job]) else suited_threads(job)
+    events = train(job.config, job.out, stop)
+    while True:
+        with threads(count):
+            event = next(events, None)
+        if event is None:
+            return
+        yield event
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    """Take the tracebacks off an error and what led to it: they would keep the failed run's tensors alive."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
 
 
 def _next_event(events: Iterator[Event], alone: bool) -> Event:

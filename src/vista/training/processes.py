@@ -21,7 +21,7 @@ from multiprocessing.context import SpawnProcess
 
 import torch
 
-from vista.training.drive import Job, drive, is_small, on_card, stop_on_signals, suited_threads, threads
+from vista.training.drive import Job, drive, is_small, on_card, stop_on_signals, threads
 from vista.training.events import Event, Finished, Interrupted
 
 SECONDS_BETWEEN_LOOKS = 0.2  # for a signal that the workers have not heard of
@@ -196,7 +196,7 @@ def _work(pipe: Connection, share: int) -> None:
             job: Job = pipe.recv()
             number = 0
             try:
-                with threads(suited_threads(job) or share):
+                with threads(share):
                     drive([job], lambda _job, event: pipe.send(event))
             except Interrupted as stopped:
                 number = stopped.signal

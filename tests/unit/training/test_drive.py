@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import errno
+import gc
+import json
 import os
 import shutil
 import signal
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from trainings import config, ended_as, noting_states, train
 
 from vista import durable
+from vista.training import drive as drive_module
+from vista.training import loop
 from vista.training.drive import Job, deterministic, drive, stop_on_signals
 from vista.training.engine import NotFinite
 from vista.training.events import EpochEnded, Event, Finished, Interrupted, Started, Stepped
@@ -62,6 +69,62 @@ def test_one_that_fails_does_not_stop_the_others(data: str, tmp_path: Path) -> N
     assert [job.metrics is None for job in jobs] == [False, True, True, False]
     assert isinstance(jobs[1].error, NotFinite)
     assert isinstance(jobs[2].error, FileNotFoundError)
+
+
+def test_each_run_goes_on_with_its_own_number_of_threads(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: dict[str, int] = {}
+
+    def noted(_config: object, out: Path, _stop: object) -> Iterator[Event]:
+        taken[out.name] = torch.get_num_threads()
+        yield from ()
+
+    monkeypatch.setattr(drive_module, "train", noted)
+    jobs = [Job(config(data), tmp_path / str(count)) for count in (1, 3, 2)]
+    for job in jobs:
+        job.out.mkdir()
+        (job.out / "environment.json").write_text(json.dumps({"threads": int(job.out.name)}))
+    before = torch.get_num_threads()
+    drive(jobs, show_nothing, at_once=2)
+    assert taken == {"1": 1, "3": 3, "2": 2}
+    assert torch.get_num_threads() == before
+
+
+def test_a_run_whose_environment_is_damaged_fails_alone(data: str, tmp_path: Path) -> None:
+    jobs = [Job(config(data, seed=k), tmp_path / str(k)) for k in range(2)]
+    jobs[0].out.mkdir()
+    (jobs[0].out / "environment.json").write_text('{"threads": ')
+    drive(jobs, show_nothing)
+    assert "environment.json is not JSON" in str(jobs[0].error)
+    assert jobs[1].metrics is not None
+
+
+def test_a_failed_run_leaves_the_memory_before_the_others_end(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    networks: list[weakref.ref[torch.nn.Module]] = []
+    prepare = loop.prepare
+
+    def watched(*given: Any) -> Any:
+        training = prepare(*given)
+        networks.append(weakref.ref(training.network))
+        return training
+
+    monkeypatch.setattr(loop, "prepare", watched)
+    names = ("trainings:breaks_in_batch_4", "mlp")
+    jobs = [Job(config(data, network=name), tmp_path / str(k)) for k, name in enumerate(names)]
+    left: list[bool] = []
+
+    def look(job: Job, event: Event) -> None:
+        if job is jobs[1] and isinstance(event, EpochEnded):
+            gc.collect()
+            left.append(networks[0]() is not None)
+
+    drive(jobs, look, at_once=1)
+    assert isinstance(jobs[0].error, NotFinite)
+    assert not any(left)
+    assert left
 
 
 def test_a_finished_run_is_taken_as_it_is(data: str, tmp_path: Path) -> None:

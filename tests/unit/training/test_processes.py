@@ -247,3 +247,12 @@ def test_a_run_goes_on_with_the_threads_it_began_with(data: str, tmp_path: Path)
     with threads(suited_threads(job)):
         assert torch.get_num_threads() == 2
     assert torch.get_num_threads() == 1
+
+
+def test_a_run_whose_environment_is_damaged_fails_alone(data: str, tmp_path: Path) -> None:
+    jobs = [Job(config(data, seed=k), tmp_path / str(k)) for k in range(2)]
+    jobs[0].out.mkdir()
+    (jobs[0].out / "environment.json").write_text('{"threads": ')
+    drive_in_processes(jobs, show_nothing, 2)
+    assert "environment.json is not JSON" in str(jobs[0].error)
+    assert jobs[1].metrics is not None
