@@ -166,9 +166,14 @@ class Loader:
         mine[self.order[:n][place % self.world_size == self.rank]] = True
         return mine
 
-    def of_all_processes(self, step: Tensor, size: int) -> Tensor:
-        """The samples of ``step``, over all processes."""
-        return self.order.index_select(0, torch.arange(size, device=step.device) + step * self.batch_size)
+    def of_all_processes(self, step: Tensor, size: int) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """The samples of ``step`` over all processes and, under CutMix, those mixed in and the share of the first."""
+        places = torch.arange(size, device=step.device) + step * self.batch_size
+        index = self.order.index_select(0, places)
+        if self.cutmix is None:
+            return index, None, None
+        partner = self.order.index_select(0, self.partners.index_select(0, places))
+        return index, partner, self.boxes.index_select(0, step).view(-1)[4:]
 
     def batch(self, step: Tensor, size: int) -> LoadedBatch:
         """The batch of ``step`` (int64 ``[1]``), of which this process takes every ``world_size``-th sample."""

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from vista.checks import IN_WORDS
-from vista.methods.base import Batch, EarlierRun, EpochEnd, Family, Method, Task
+from vista.methods.base import Batch, EarlierRun, EpochEnd, Family, Method, Task, WholeBatch
 
-__all__ = ["Batch", "Chosen", "EarlierRun", "EpochEnd", "Method", "Task", "available", "choose", "register"]
+__all__ = [
+    "Batch", "Chosen", "EarlierRun", "EpochEnd", "Method", "Task", "WholeBatch", "available", "choose", "register",
+]  # fmt: skip
 
 _registered: dict[str, type[Method]] = {}
 

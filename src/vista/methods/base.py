@@ -60,6 +60,15 @@ class Batch(Protocol):
 
 
 @dataclass(frozen=True)
+class WholeBatch:
+    """One step's samples over all processes, as in :class:`Batch`."""
+
+    index: Tensor
+    partner: Tensor | None
+    share: Tensor | None
+
+
+@dataclass(frozen=True)
 class EpochEnd:
     """What a method hears at the end of an epoch. Logits are of the network that is evaluated, in eval mode."""
 
@@ -103,7 +112,7 @@ class Method(nn.Module):
     trains_plainly: ClassVar[bool] = False  # its network is plain training's own; only what is made of it differs
     needs_stages: ClassVar[bool] = False  # wants the maps of a staged network
     sample_buffers: ClassVar[tuple[str, ...]] = ()  # names of buffers with one row per training sample
-    whole_batch: Tensor | None = None  # the samples of the running step over all processes, where there are several
+    whole_batch: WholeBatch | None = None  # of the running step, where several processes share it
 
     @dataclass(frozen=True)
     class Config:
@@ -186,7 +195,11 @@ class Method(nn.Module):
             return None
         if self.whole_batch is None:
             return rows_with_target(targets)
-        return self.has_target(self.whole_batch).sum().clamp(min=1) * (len(targets) / len(self.whole_batch))
+        whole = self.whole_batch
+        has = self.has_target(whole.index)
+        if whole.partner is not None and whole.share is not None:
+            has = (has & (whole.share > 0)) | (self.has_target(whole.partner) & (whole.share < 1))
+        return has.sum().clamp(min=1) * (len(targets) / len(whole.index))
 
     def has_target(self, index: Tensor) -> Tensor:
         """Which samples have a target now, bool ``[B]``: the labelled ones, and those that a teacher speaks of."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vista.checks import not_negative, positive, unit_interval
-from vista.losses import distillation_kl, rows_with_target
+from vista.losses import distillation_kl
 from vista.methods.base import Batch, EarlierRun, Method, Task
 
 NEUTRAL: dict[str, Any] = {"alpha": 0.0}
@@ -109,7 +109,8 @@ class TeacherFreeKD(Method):
     def _entropy(self, batch: Batch, teacher: Tensor) -> Tensor | float:
         """Mean over the rows with a teacher: a number, unless CutMix has mixed two."""
         if batch.partner is not None:
-            return entropy(teacher).sum() / rows_with_target(teacher)
+            rows = self.rows(teacher)
+            return entropy(teacher).sum() / (len(teacher) if rows is None else rows)
         label, other = teacher_levels(teacher.shape[1], self.config.temperature)
         return -label * math.log(label) - ((teacher.shape[1] - 1) * other * math.log(other) if other else 0.0)
 

@@ -82,9 +82,10 @@ class ZipfLabelSmoothing(Method):
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         logits, scores = self._logits_and_scores(network, batch.x)
         hard = self.mixed(batch, self.task.one_hot)
-        term = zipf_term(logits, scores, self._labels(batch.index), self.rows(hard) if batch.partner is None else None)
+        whole = self.whole_batch
+        term = self._term(logits, scores, batch.index, whole.index if whole else None)
         if batch.partner is not None and batch.share is not None:
-            other = zipf_term(logits, scores, self._labels(batch.partner))
+            other = self._term(logits, scores, batch.partner, whole.partner if whole else None)
             term = (term * batch.share + other * (1.0 - batch.share)).squeeze()
         loss: Tensor = self.cross_entropy(logits, hard) + self.config.weight * term
         return loss
@@ -103,6 +104,13 @@ class ZipfLabelSmoothing(Method):
         if dense is None or dense.shape[2] * dense.shape[3] == 1:
             return logits, wide(logits.detach())
         return logits, votes(dense)
+
+    def _term(self, logits: Tensor, scores: Tensor, index: Tensor, of_all: Tensor | None) -> Tensor:
+        """The term for the labels of ``index``; ``of_all`` are the same over all processes, where there are several."""
+        rows = None
+        if of_all is not None:
+            rows = (self._labels(of_all) >= 0).sum().clamp(min=1) * (len(index) / len(of_all))
+        return zipf_term(logits, scores, self._labels(index), rows)
 
     def _labels(self, index: Tensor) -> Tensor:
         return self.task.labels.index_select(0, index)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from vista import exchange
 from vista.data.loader import Loader
-from vista.methods import Method
+from vista.methods import Method, WholeBatch
 
 WARM_UP_STEPS = 3
 
@@ -93,7 +93,7 @@ class Engine:
         batch = self.loader.batch(self.counter, size)
         self.optimizer.zero_grad(set_to_none=True)
         if self.loader.world_size > 1:
-            self.method.whole_batch = self.loader.of_all_processes(self.counter, size)
+            self.method.whole_batch = WholeBatch(*self.loader.of_all_processes(self.counter, size))
         if len(batch.index):  # of a short batch a process may have no share
             with self.autocast():
                 loss = self.method.loss(network, batch)

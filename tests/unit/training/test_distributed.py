@@ -100,15 +100,26 @@ def test_two_processes_train_to_the_weights_of_one(trainer: Trainer, data: str, 
     assert first[0]["train_loss"] > first[-1]["train_loss"], "it learns"
 
 
-@pytest.mark.parametrize("method", ["ce", "vista", "ps-kd", "tf-kd", "elr", "cs-kd", "zipf-ls"])
+CUTMIX = 0.7  # of the batches
+
+
+@pytest.mark.parametrize(
+    ("method", "cutmix"),
+    [
+        *((method, 0.0) for method in ("ce", "vista", "ps-kd", "tf-kd", "elr", "cs-kd", "zipf-ls")),
+        *((method, CUTMIX) for method in ("ce", "vista", "zipf-ls", "tf-kd")),
+    ],
+)
 def test_labels_that_are_missing_weigh_the_same_in_any_number_of_processes(
-    trainer: Trainer, data: str, tmp_path: Path, method: str
+    trainer: Trainer, data: str, tmp_path: Path, method: str, cutmix: float
 ) -> None:
     """Each process has another share of the batch's labelled samples; some have none at all."""
     with np.load(data.removeprefix("npz:")) as file:
         labels = np.where(np.arange(len(file["y_train"])) % 3 > 0, -1, file["y_train"])
     (tmp_path / "given.csv").write_text("id,label\n" + "".join(f"{i},{label}\n" for i, label in enumerate(labels)))
-    wanted = dataclasses.replace(divided(data, method), noise=f"file:{tmp_path / 'given.csv'}", batch_size=4)
+    wanted = dataclasses.replace(
+        divided(data, method), noise=f"file:{tmp_path / 'given.csv'}", batch_size=4, cutmix=cutmix
+    )
     for processes in (1, 2):
         trainer(wanted, tmp_path / str(processes), processes=processes)
     one, two = RunFolder.open(tmp_path / "1").weights("last"), RunFolder.open(tmp_path / "2").weights("last")
@@ -133,6 +144,13 @@ def test_processes_end_in_the_same_state(trainer: Trainer, data: str, tmp_path: 
     own = {part for part in parts if ended[f"state of process 0: {part}"] != ended[f"state of process 1: {part}"]}
     assert own == {"generator", "losses"}
     assert {"network", "momentum", "method", "best", "record"} <= parts - own
+
+
+def test_each_process_meets_its_own_last_batch_again(trainer: Trainer, data: str, tmp_path: Path) -> None:
+    trainer(config(data, "dlb"), tmp_path / "run", processes=2)
+    ended = ended_as(tmp_path / "run", 2)
+    assert ended["state of process 0: network"] == ended["state of process 1: network"]
+    assert ended["state of process 0: method"] != ended["state of process 1: method"]
 
 
 def test_a_part_that_is_damaged_in_one_process_is_used_by_none(trainer: Trainer, data: str, tmp_path: Path) -> None:
