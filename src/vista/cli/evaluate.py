@@ -25,6 +25,8 @@ class Evaluate:
     """Folder of a finished run."""
     which: Literal["both", "best", "last"] = "both"
     """Weights of the best-validation epoch, of the last, or both."""
+    network: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """The run's network, where it is one of your own (package.module:function): its code runs only if you name it."""
     root: Annotated[str | None, tyro.conf.arg(metavar="DIR")] = None
     """Folder that holds the data sets, if it is another one now."""
     device: str = "auto"
@@ -41,7 +43,7 @@ def run(argv: list[str]) -> int:
     folder.check_metrics(finished, SHOWN)
     chosen: tuple[Which, ...] = ("best", "last") if flags.which == "both" else (flags.which,)
     found: dict[str, Any] = {
-        which: {"epoch": finished[which]["epoch"], **evaluate(folder, which, flags.root, flags.device)}
+        which: {"epoch": finished[which]["epoch"], **evaluate(folder, which, flags.root, flags.device, flags.network)}
         for which in chosen
     }
     note_fusion(config)

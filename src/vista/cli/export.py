@@ -34,6 +34,8 @@ class Export:
     """File to write: NAME.safetensors (weights, with what rebuilds the network) or NAME.onnx (the network itself)."""
     which: Which = "best"
     """Weights of the best-validation epoch or of the last."""
+    network: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """The run's network, where it is one of your own (package.module:function): its code runs only if you name it."""
 
 
 def run(argv: list[str]) -> int:
@@ -43,7 +45,7 @@ def run(argv: list[str]) -> int:
         raise ValueError(f"--to is {flags.to!r}, but it must end in .safetensors or .onnx")
     path = file_to_write("to", flags.to)
     folder = RunFolder.open(flags.run)
-    network = load_model(folder.path, flags.which)
+    network = load_model(folder.path, flags.which, flags.network)
     durable.write(path, write(network, description(folder, flags.which)))
     note_fusion(folder.config())
     epoch = folder.metrics()[flags.which]["epoch"]

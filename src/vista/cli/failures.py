@@ -16,7 +16,8 @@ from vista.cli import terminal
 from vista.training import distributed
 from vista.training.drive import Job
 from vista.training.events import Interrupted
-from vista.training.run_folder import CONFIG
+from vista.training.network import resume_command
+from vista.training.run_folder import CONFIG, RunFolder
 
 BAD_INPUT = (
     ValueError,
@@ -86,7 +87,7 @@ def stopped(error: Interrupted, of_several: bool = False) -> int:
     """Say how to go on after Ctrl-C or SIGTERM."""
     if distributed.is_first_process():
         can_resume = not of_several and (error.folder / CONFIG).exists()
-        advice = f"Go on with: vista resume {error.folder}" if can_resume else "The same command goes on."
+        advice = f"Go on with: {resume_command(RunFolder(error.folder))}" if can_resume else "The same command goes on."
         name = "Ctrl-C" if error.signal == signal.SIGINT else signal.Signals(error.signal).name
         terminal.say(f"vista: stopped by {name}; what was done is saved. {advice}", sys.stderr)
     return 128 + error.signal

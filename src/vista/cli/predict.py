@@ -39,6 +39,8 @@ class Predict:
     """CSV file to write: id (the sample's place in the data), label (class name), confidence."""
     which: Which = "best"
     """Weights of the best-validation epoch or of the last."""
+    network: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """The run's network, where it is one of your own (package.module:function): its code runs only if you name it."""
     root: Annotated[str | None, tyro.conf.arg(metavar="DIR")] = None
     """Folder that holds the data sets; the environment variable VISTA_DATA if not given."""
     device: str = "auto"
@@ -54,7 +56,7 @@ def run(argv: list[str]) -> int:
     folder = RunFolder.open(flags.run)
     classes = folder.data()["classes"]
     ids, inputs = samples(flags.data, flags.root)
-    scores = logits(folder, flags.which, inputs, flags.device).astype(np.float64)
+    scores = logits(folder, flags.which, inputs, flags.device, flags.network).astype(np.float64)
     probabilities = np.exp(scores - scores.max(axis=1, keepdims=True))
     probabilities /= probabilities.sum(axis=1, keepdims=True)
     text = io.StringIO()

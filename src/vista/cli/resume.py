@@ -13,6 +13,7 @@ from vista.cli.arguments import Output, parse
 from vista.cli.execute import execute, print_result
 from vista.training import distributed
 from vista.training.drive import Job
+from vista.training.network import refuse_code_unasked_for
 from vista.training.run_folder import RunFolder
 
 HELP = "go on with a run that was stopped"
@@ -26,6 +27,8 @@ class Resume:
     """Folder that holds the data sets, if it is another one now."""
     device: str | None = None
     """Another device than before: cpu, cuda, cuda:1 ..."""
+    network: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """The run's network, where it is one of your own (package.module:function): its code runs only if you name it."""
     quiet: bool = False
     """Print the result only."""
     json: bool = False
@@ -43,6 +46,7 @@ def run(argv: list[str]) -> int:
             terminal.say(f"{folder.path} has finished: there is nothing left to do")
         print_result(folder, config, folder.metrics(), flags.json)
         return 0
+    refuse_code_unasked_for(config, flags.network)
     execute([job], Output(quiet=flags.quiet, json=flags.json))
     if job.error is not None:
         raise job.error

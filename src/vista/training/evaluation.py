@@ -19,7 +19,13 @@ from vista.training.samples import INPUTS_HASH, TEST_HASH
 from vista.training.training import EVALUATION_BATCH
 
 
-def evaluate(folder: RunFolder, which: Which, root: str | Path | None = None, device: str = "auto") -> dict[str, Any]:
+def evaluate(
+    folder: RunFolder,
+    which: Which,
+    root: str | Path | None = None,
+    device: str = "auto",
+    network: str | None = None,
+) -> dict[str, Any]:
     """Metrics of the weights on validation samples (given labels) and test samples, as the run itself reported them."""
     config = folder.config()
     data = source.load(config.data, root if root is not None else config.root)
@@ -35,14 +41,19 @@ def evaluate(folder: RunFolder, which: Which, root: str | Path | None = None, de
         "test": (data.test_samples(), data.test_labels),
     }
     return {
-        part: metrics.classification_report(logits(folder, which, values, device), labels)
+        part: metrics.classification_report(logits(folder, which, values, device, network), labels)
         for part, (values, labels) in parts.items()
     }
 
 
 @torch.no_grad()
-def logits(folder: RunFolder, which: Which, values: NDArray[Any], device: str = "auto") -> NDArray[Any]:
-    """Logits ``[n, K]`` of samples as they are stored: pictures uint8 ``[n, H, W, C]`` or features float32."""
+def logits(
+    folder: RunFolder, which: Which, values: NDArray[Any], device: str = "auto", network: str | None = None
+) -> NDArray[Any]:
+    """Logits ``[n, K]`` of samples as they are stored: pictures uint8 ``[n, H, W, C]`` or features float32.
+
+    ``network`` names the run's network where it is from outside, as for :func:`load_model`.
+    """
     config, data = folder.config(), folder.data()
     mean, std = folder.normalisation()
     place = existing_device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
@@ -55,12 +66,12 @@ def logits(folder: RunFolder, which: Which, values: NDArray[Any], device: str = 
             f"the samples are {_kind(inputs.is_image)} of shape {in_words(inputs.sample_shape)}, but {folder.path} "
             f"was trained on {_kind(bool(mean))} of shape {in_words(expected)}"
         )
-    network = on_device(load_model(folder.path, which), place)
+    trained = on_device(load_model(folder.path, which, network), place)
     rounded = config.precision == "bf16" and config.device.partition(":")[0] == place.type  # as the run itself did
     parts = []
     for index in torch.arange(len(inputs), device=place).split(EVALUATION_BATCH):
         with torch.autocast(place.type, torch.bfloat16, enabled=rounded):
-            part = network(inputs.clean(index))
+            part = trained(inputs.clean(index))
         parts.append((part if wide else part.float()).cpu().numpy())
     return np.concatenate(parts)
 

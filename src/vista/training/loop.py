@@ -183,7 +183,7 @@ def _earlier_runs(
                 # It has come this far, so the run has a name: killed meanwhile, it can be listed and resumed.
                 durable.write_json(folder.path / run_folder.CONFIG, config.to_json())
             yield event
-        networks[need.role] = load_model(out, "best").to(config.device)
+        networks[need.role] = load_model(out, "best", config.network).to(config.device)
     return networks
 
 

@@ -14,14 +14,36 @@ from vista.training.config import TrainConfig
 from vista.training.run_folder import RunFolder, Which
 
 
-def load_model(run: str | Path, which: Which = "best") -> nn.Module:
-    """The trained network of a run, plain, in eval mode, on the CPU."""
+def load_model(run: str | Path, which: Which = "best", network: str | None = None) -> nn.Module:
+    """The trained network of a run, plain, in eval mode, on the CPU.
+
+    A network from outside (``package.module:function``) must be named here too: a run's folder may come from anybody.
+    """
     if which not in ("best", "last"):
         raise ValueError(f"which is {which!r}, but it must be 'best' or 'last'")
     folder = RunFolder.open(run)
-    network = build_network(folder.config(), folder.data())
-    network.load_state_dict(folder.weights(which))
-    return network.eval()
+    config = folder.config()
+    refuse_code_unasked_for(config, network)
+    built = build_network(config, folder.data())
+    built.load_state_dict(folder.weights(which))
+    return built.eval()
+
+
+def refuse_code_unasked_for(config: TrainConfig, network: str | None) -> None:
+    """Refuse to run the code that a folder names as its network, unless whoever asks names it as well."""
+    if network not in (None, config.network):
+        raise ValueError(f"network is {network!r}, but the run was trained with {config.network!r}")
+    if network is None and models.is_from_outside(config.network):
+        raise ValueError(
+            f"the network {config.network!r} of this run is code from outside, which is run only for those who ask for "
+            f"it: if you trust it, add --network {config.network} (in Python network={config.network!r})"
+        )
+
+
+def resume_command(folder: RunFolder) -> str:
+    """How to go on with the run, as its own user would write it."""
+    network = folder.config().network
+    return f"vista resume {folder.path}" + (f" --network {network}" if models.is_from_outside(network) else "")
 
 
 def build_network(config: TrainConfig, data: dict[str, Any]) -> nn.Module:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -54,8 +56,10 @@ def test_a_layer_used_twice_is_saved_loaded_and_exported(data: str, tmp_path: Pa
     for which in ("best", "last"):
         saved = weights(tmp_path / "run", which)
         assert torch.equal(saved["3.weight"], saved["5.weight"])
-        assert vista.load_model(tmp_path / "run", which).get_parameter("3.weight").equal(saved["3.weight"])
-    assert main(["export", str(tmp_path / "run"), "--to", str(tmp_path / "net.safetensors")]) == 0
+        network = vista.load_model(tmp_path / "run", which, "trainings:twice_the_same")
+        assert network.get_parameter("3.weight").equal(saved["3.weight"])
+    argv = ["export", str(tmp_path / "run"), "--to", str(tmp_path / "net.safetensors")]
+    assert main([*argv, "--network", "trainings:twice_the_same"]) == 0
     exported = load_file(tmp_path / "net.safetensors")
     assert exported.keys() == weights(tmp_path / "run", "best").keys()
 
@@ -79,7 +83,7 @@ def test_weights_that_wait_for_a_sample_are_those_of_the_seed(data: str, tmp_pat
     torch.rand(5)
     train(wanted, tmp_path / "again")
     assert ended_as(tmp_path / "run") == ended_as(tmp_path / "again")
-    network = vista.load_model(tmp_path / "run", "last")
+    network = vista.load_model(tmp_path / "run", "last", "trainings:lazy")
     assert type(network[1]) is torch.nn.Linear  # type: ignore[index]
     assert network(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
 
@@ -145,3 +149,35 @@ def test_a_seed_may_be_numpys(data: str, tmp_path: Path) -> None:
         assert RunFolder(tmp_path / f"run{seed}").config().seed == seed
     with pytest.raises(ValueError, match=r"seed is 1\.5"):
         TrainConfig(seed=np.float64(1.5))
+
+
+def test_code_that_a_folder_names_is_run_for_those_alone_who_name_it_too(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "theirs.py").write_text(
+        "from pathlib import Path\nfrom torch import nn\nPath('was_here').touch()\n"
+        "def net(num_classes):\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, num_classes))\n"
+    )
+    train(config(data, "ce", network="theirs:net"), Path("run"))
+    Path("stopped").mkdir()
+    shutil.copy("run/config.json", "stopped")
+    Path("was_here").unlink()
+    monkeypatch.delitem(sys.modules, "theirs")  # so that it would be imported anew
+    commands = [
+        ["evaluate", "run"],
+        ["predict", "run", "--data", data],
+        ["export", "run", "--to", "net.safetensors"],
+        ["resume", "stopped"],
+    ]
+    for words in commands:
+        assert main(words) == 2
+        assert "add --network theirs:net" in capsys.readouterr().err
+        assert main([*words, "--network", "another:net"]) == 2
+        assert "network is 'another:net', but the run was trained with 'theirs:net'" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="code from outside"):
+        vista.load_model("run")
+    assert not Path("was_here").exists()
+    for words in commands:
+        assert main([*words, "--network", "theirs:net"]) == 0
+    assert Path("was_here").exists()

@@ -114,9 +114,11 @@ def test_ctrl_c_and_sigterm_save_and_say_how_to_go_on(
         run.send_signal(number)
         _, said = run.communicate(timeout=400)
     assert run.returncode == 128 + number, said
-    assert f"vista: stopped by {name}; what was done is saved. Go on with: vista resume {out}" in said
+    _, advice, command_to_resume = said.partition(f"vista: stopped by {name}; what was done is saved. Go on with: ")
+    assert advice, said
     assert Checkpoints(out).names() == ["epoch-00007-step-0000001"]
-    assert main(["resume", str(out), "--quiet"]) == 0
+    assert command_to_resume.split() == ["vista", "resume", str(out), "--network", waiting_run(data).network]
+    assert main([*command_to_resume.split()[1:], "--quiet"]) == 0
     assert f"saved in {out}" in capfd.readouterr().out
     assert ended_as(out, 0) == never_stopped
 
@@ -133,7 +135,7 @@ def test_a_loss_that_is_not_finite_names_epoch_step_and_samples(
     run = RunFolder.open(tmp_path / "run")
     assert {int(sample) for sample in samples} <= set(run.split().train.tolist())
     assert Checkpoints(run.path).names()[0] == "epoch-00002-step-0000001", "that before the step"
-    assert main(["resume", str(run.path), "--quiet"]) == 1, "it breaks there again"
+    assert main(["resume", str(run.path), "--network", wanted.network, "--quiet"]) == 1, "it breaks there again"
     assert capfd.readouterr().err == said
 
 
