@@ -19,6 +19,8 @@ pytestmark = pytest.mark.faults
 LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "vista"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
 
+NETWORK = "trainings:waits_in_batch_13"
+
 
 def started(command: str, *flags: str, place: Path | None = None) -> subprocess.Popen[str]:
     """``place``: of the file that says that the first process waits for a signal."""
@@ -28,7 +30,7 @@ def started(command: str, *flags: str, place: Path | None = None) -> subprocess.
 
 def train_flags(data: str, out: Path) -> list[str]:
     values = {
-        "data": data, "noise": "symmetric:0.4", "method": "vista", "network": "trainings:waits_in_batch_13",
+        "data": data, "noise": "symmetric:0.4", "method": "vista", "network": NETWORK,
         "epochs": 3, "batch-size": 12, "validation": HELD_OUT, "device": "cpu", "checkpoint-seconds": 600, "out": out,
     }  # fmt: skip
     return [word for name, value in values.items() for word in (f"--{name}", str(value))]
@@ -50,7 +52,7 @@ def test_stopped_by_the_launcher_it_goes_on_to_the_same_bytes(data: str, tmp_pat
     assert process.returncode != 0
     assert said.count("vista: stopped by SIGTERM; what was done is saved.") == 1
     assert Checkpoints(out).names() == Checkpoints(out, rank=1).names() == ["epoch-00002-step-0000010"]
-    resumed = result(started("resume", str(out)))
+    resumed = result(started("resume", str(out), "--network", NETWORK))
     assert resumed["metrics"] == whole["metrics"]
     assert ended_as(out, 0) == ended_as(tmp_path / "whole", 0)
     assert RunFolder.open(out).environment()["processes"] == 2
