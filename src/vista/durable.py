@@ -6,8 +6,11 @@ the disk, at each of them.
 
 from __future__ import annotations
 
+import glob
 import json
 import os
+import platform
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -26,10 +29,11 @@ on_write: Callable[[str, Path], None] = _unobserved
 def write(path: Path, content: bytes) -> None:
     """Write under a temporary name, flush to the disk, rename.
 
-    The temporary name is the process's own: several may write the same content to the same place.
+    The temporary name is the process's own: several may write to the same place, and the last one's content stands.
     """
-    temporary = path.with_name(f".{path.name}.{exchange.rank()}.tmp")
+    temporary = path.with_name(f"{_temporary_prefix(path)}{os.getpid()}.tmp")
     on_write("open", path)
+    _remove_abandoned(path)
     try:
         with open(temporary, "wb") as file:
             half = len(content) // 2
@@ -48,6 +52,35 @@ def write(path: Path, content: bytes) -> None:
         raise
     sync_folder(path.parent)
     on_write("done", path)
+
+
+def is_temporary(name: str) -> bool:
+    """Whether :func:`write` gives such a name to what is not whole yet; older versions put the rank alone into it."""
+    return re.fullmatch(r"\..+\.\d+(-[^.]*-\d+)?\.tmp", name) is not None
+
+
+def _temporary_prefix(path: Path) -> str:
+    """Process ids are those of one machine, and several may share a disk; containers may share the machine's name."""
+    return f".{path.name}.{exchange.rank()}-{platform.node().replace('.', '_')}-"
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove what processes of this machine left half-written when they were killed."""
+    for left in path.parent.glob(f"{glob.escape(_temporary_prefix(path))}*.tmp"):
+        process = left.stem.rpartition("-")[2]
+        if process.isdecimal() and not _is_alive(int(process)):
+            with suppress(OSError):  # another process may remove it too
+                left.unlink()
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's
+        pass
+    return True
 
 
 def write_json(path: Path, value: Any) -> None:

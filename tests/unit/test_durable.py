@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -80,19 +82,42 @@ def test_a_folder_that_is_gone_is_told_as_that(tmp_path: Path) -> None:
 
 
 def test_two_processes_may_write_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each has a temporary name of its own, or one would rename the other's half."""
+    """Of one training or of two commands: with one temporary name for both, one would rename the other's half."""
 
     def write_as_another(what: str, path: Path) -> None:
         if what == "half":
-            monkeypatch.setattr(durable, "on_write", lambda what, path: None)
-            monkeypatch.setattr("vista.exchange.rank", lambda: 1)
-            durable.write(path, b"content")
-            monkeypatch.setattr("vista.exchange.rank", lambda: 0)
+            with monkeypatch.context() as patch:
+                patch.setattr(durable, "on_write", lambda what, path: None)
+                patch.setattr(os, "getpid", lambda: 1)
+                durable.write(path, b"short")
+            assert path.read_bytes() == b"short"
 
     monkeypatch.setattr(durable, "on_write", write_as_another)
-    durable.write(tmp_path / "a", b"content")
+    durable.write(tmp_path / "a", b"a longer content")
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
-    assert (tmp_path / "a").read_bytes() == b"content"
+    assert (tmp_path / "a").read_bytes() == b"a longer content"
+
+
+def test_what_killed_processes_left_half_written_goes_with_the_next_write(tmp_path: Path) -> None:
+    """Of the same file: what is another one's goes when that is written again."""
+    killed = (
+        "import os, sys; from pathlib import Path; from vista import durable\n"
+        "durable.on_write = lambda what, path: os._exit(9) if what == 'half' else None\n"
+        "durable.write(Path(sys.argv[1]), b'content')"
+    )
+    for name in ("a", "a", "b"):
+        assert subprocess.run([sys.executable, "-c", killed, tmp_path / name]).returncode == 9
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert len(left) == 2, left
+    assert all(durable.is_temporary(name) for name in left)
+    durable.write(tmp_path / "a", b"content")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [left[1], "a"]
+
+
+@pytest.mark.parametrize("name", [".git", ".notes.txt", ".tmp", "a.0-host-12.tmp", ".mine.tmp", ".a.tmp.html"])
+def test_other_names_with_a_dot_are_not_taken_for_temporary_ones(name: str) -> None:
+    assert not durable.is_temporary(name)
+    assert durable.is_temporary(".config.json.0.tmp"), "as older versions wrote them"
 
 
 def test_json_is_one_form_and_a_cut_file_is_named(tmp_path: Path) -> None:
