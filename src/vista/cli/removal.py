@@ -29,9 +29,8 @@ def refuse_to_remove(folder: RunFolder) -> None:
     below = next((run.path for run in find_runs(path) if run.path != path), None)
     if below is not None:
         raise ValueError(f"{path} holds another run, {below}: move that elsewhere, or delete it first")
-    other = next((name for name in folder.strangers() if name not in MADE_OF_RUNS), None)
-    if other is not None:
-        raise ValueError(f"{path} holds {other}, which is not of the run: move that elsewhere, or delete it first")
+    if others := folder.strangers(besides=MADE_OF_RUNS):
+        raise ValueError(f"{path} holds {others[0]}, which is not of the run: move that elsewhere, or delete it first")
     try:
         folder.config()
     except ValueError as error:

@@ -32,6 +32,11 @@ OWN = frozenset((
     CONFIG, ENVIRONMENT, DATA, METRICS, LABELS, SPLIT, TEACHER, LOCK, *WEIGHTS.values(), EPOCHS, TIMINGS, COVERAGE,
     EARLIER, TENSORBOARD, checkpoint.FOLDER, checkpoint.BLOBS,
 ))  # fmt: skip
+OWN_INSIDE = (  # what lies in the folders among them; in that of earlier runs, runs
+    f"{TENSORBOARD}/events.out.tfevents.*",
+    *(f"{checkpoint.FOLDER}/*/{file}" for file in (checkpoint.STATE, checkpoint.TENSORS, checkpoint.MANIFEST)),
+    f"{checkpoint.BLOBS}/*.safetensors",
+)
 
 
 @dataclass(frozen=True)
@@ -117,9 +122,18 @@ class RunFolder:
     def is_finished(self) -> bool:
         return (self.path / METRICS).exists()
 
-    def strangers(self) -> list[str]:
-        """What lies in the folder and no training put there."""
-        return sorted(path.name for path in self.path.iterdir() if path.name not in OWN and path.name[0] != ".")
+    def strangers(self, besides: Container[str] = ()) -> list[str]:
+        """Paths in the folder that no training put there; names in ``besides`` may lie beside what it did put there."""
+        names = (path.name for path in self.path.iterdir() if path.name not in OWN and path.name not in besides)
+        found = [name for name in names if not durable.is_temporary(name)]
+        for folder in (TENSORBOARD, checkpoint.FOLDER, checkpoint.BLOBS):
+            files = (Path(place, name) for place, _, names in os.walk(self.path / folder) for name in names)
+            inside = (file.relative_to(self.path) for file in files)
+            found += [file.as_posix() for file in inside if not _is_own_inside(file)]
+        for path in (self.path / EARLIER).glob("*"):
+            below = [f"/{name}" for name in RunFolder(path).strangers(besides)] if path.is_dir() else [""]
+            found += [f"{EARLIER}/{path.name}{name}" for name in below]
+        return sorted(found)
 
     def size(self) -> int:
         """Bytes on disk, without those of other runs that lie in the folder."""
@@ -187,6 +201,12 @@ class RunFolder:
                 folder.rmdir()
             except OSError:  # somebody else's things lie in it
                 return
+
+
+def _is_own_inside(file: Path) -> bool:
+    """Whether a training puts such a file into one of a run's folders; by its path in the run."""
+    suited = (pattern for pattern in OWN_INSIDE if pattern.count("/") + 1 == len(file.parts))
+    return durable.is_temporary(file.name) or any(file.match(pattern) for pattern in suited)
 
 
 def _read_object(path: Path) -> dict[str, Any]:

@@ -111,19 +111,29 @@ def test_fresh_leaves_no_old_run_to_be_taken_for_a_new_one(
     assert not Path("runs/ce-seed0/metrics.json").exists()
 
 
-def test_what_is_not_of_a_run_does_not_go_with_it(vista: Vista, small: Small) -> None:
+@pytest.mark.parametrize(
+    ("file", "named"),
+    [
+        ("notes/mine.txt", "notes"),
+        (".git/HEAD", ".git"),
+        (".notes.txt", ".notes.txt"),
+        ("tensorboard/mine.ipynb", "tensorboard/mine.ipynb"),
+    ],
+)
+def test_what_is_not_of_a_run_does_not_go_with_it(vista: Vista, small: Small, file: str, named: str) -> None:
     words = ("train", *small, "--out", "run", "--quiet")
-    Path("run/notes").mkdir(parents=True)
-    Path("run/notes/mine.txt").write_text("precious")
+    mine = Path("run", file)
+    mine.parent.mkdir(parents=True, exist_ok=True)
+    mine.write_text("precious")
     assert vista(*words).code == 0
     assert vista("labels", "run").code == 0
     assert vista("report", "run", "-o", "run/report.html").code == 0
     for again in ((*words, "--fresh"), ("runs", "delete", "run", "--yes")):
         said = vista(*again)
         assert said.code == 2
-        assert "run holds notes, which is not of the run: move that elsewhere, or delete it first" in said.err
-    assert Path("run/notes/mine.txt").read_text() == "precious"
-    Path("run/notes").rename("notes")
+        assert f"run holds {named}, which is not of the run: move that elsewhere, or delete it first" in said.err
+    assert mine.read_text() == "precious"
+    Path("run", named).rename("elsewhere")
     assert vista(*words, "--fresh").code == 0
     assert not Path("run/report.html").exists()
     assert vista("runs", "delete", "run", "--yes").code == 0

@@ -174,6 +174,40 @@ def test_a_run_is_as_large_as_what_is_its_own(tmp_path: Path) -> None:
     assert [run.size() for run in find_runs(tmp_path)] == [2 + 5, 102]
 
 
+def test_what_no_training_put_into_the_folder_is_told_from_what_it_did(data: str, tmp_path: Path) -> None:
+    """A notebook beside TensorBoard's files and a repository are somebody's; half-written files are the run's."""
+    run = RunFolder.open(stopped(config(data), tmp_path / "run", 2, 1))
+    shutil.copytree(run.path, run.path / "earlier" / "teacher")
+    for file in (
+        "tensorboard/events.out.tfevents.1700000000.host.12.0",
+        "checkpoints/.epoch-00003-step-0000000.tmp/.state.json.0-host-12.tmp",
+        "blobs/.0123abcd.safetensors.0-host-12.tmp",
+        ".metrics.json.0-host-12.tmp",
+        "earlier/teacher/.epochs.jsonl.0.tmp",
+    ):
+        (run.path / file).parent.mkdir(exist_ok=True)
+        (run.path / file).touch()
+    assert run.strangers() == []
+    put = {
+        ".git/HEAD": ".git",
+        ".notes.txt": ".notes.txt",
+        "notes/mine.txt": "notes",
+        "tensorboard/analysis.ipynb": "tensorboard/analysis.ipynb",
+        "tensorboard/mine/events.out.tfevents.1": "tensorboard/mine/events.out.tfevents.1",
+        "checkpoints/best.pt": "checkpoints/best.pt",
+        "checkpoints/mine/notes.txt": "checkpoints/mine/notes.txt",
+        "blobs/mine/a.safetensors": "blobs/mine/a.safetensors",
+        "earlier/notes.txt": "earlier/notes.txt",
+        "earlier/teacher/.notes.txt": "earlier/teacher/.notes.txt",
+        "earlier/teacher/report.html": "earlier/teacher/report.html",
+    }
+    for file in put:
+        (run.path / file).parent.mkdir(exist_ok=True, parents=True)
+        (run.path / file).touch()
+    assert run.strangers() == sorted(put.values())
+    assert "earlier/teacher/report.html" not in run.strangers(besides=("report.html",))
+
+
 def test_checkpoints_that_go_while_runs_are_listed_are_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
