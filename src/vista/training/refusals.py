@@ -140,13 +140,13 @@ def refuse_lone_sample(
 
 
 def refuse_full_disk(path: Path, network: nn.Module, method: Method) -> None:
-    """Refuse before the run starts what its checkpoints could not hold at its end."""
+    """Refuse before the run starts, or goes on, what its checkpoints could not hold at its end."""
     weights = sum(t.nbytes for t in network.state_dict().values())
     needed = 6 * weights + method.bytes_at_most()  # two checkpoints of weights, momentum and best weights
     path.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(path).free
-    if needed > free:
+    free, held = shutil.disk_usage(path).free, RunFolder(path).checkpoints_size()
+    if needed - held > free:
         raise OSError(
-            f"{path} has {readable(free)} free, but checkpoints of this run may need {readable(needed)}"
-            f"{method.advice_for_less_room()}"
+            f"{path} has {readable(free)} free, but checkpoints of this run may need {readable(needed - held)}"
+            f"{' more' if held else ''}{method.advice_for_less_room()}"
         )

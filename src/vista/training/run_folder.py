@@ -137,14 +137,11 @@ class RunFolder:
 
     def size(self) -> int:
         """Bytes on disk, without those of other runs that lie in the folder."""
-        others = {str(run.path) for run in find_runs(self.path)} - {str(self.path)}
-        total = 0
-        for place, folders, files in os.walk(self.path):
-            folders[:] = [name for name in folders if os.path.join(place, name) not in others]
-            for name in files:
-                with suppress(FileNotFoundError):  # a checkpoint may give way to the next one meanwhile
-                    total += os.stat(os.path.join(place, name)).st_size
-        return total
+        return _size(self.path, {str(run.path) for run in find_runs(self.path)} - {str(self.path)})
+
+    def checkpoints_size(self) -> int:
+        """Bytes on disk of its checkpoints and what they rest on."""
+        return sum(_size(self.path / folder) for folder in (checkpoint.FOLDER, checkpoint.BLOBS))
 
     def delete(self) -> None:
         shutil.rmtree(self.path)
@@ -201,6 +198,17 @@ class RunFolder:
                 folder.rmdir()
             except OSError:  # somebody else's things lie in it
                 return
+
+
+def _size(root: Path, without: Container[str] = ()) -> int:
+    """Bytes on disk of all files below a folder but for some folders in it."""
+    total = 0
+    for place, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if os.path.join(place, name) not in without]
+        for name in files:
+            with suppress(FileNotFoundError):  # a checkpoint may give way to the next one meanwhile
+                total += os.stat(os.path.join(place, name)).st_size
+    return total
 
 
 def _is_own_inside(file: Path) -> bool:

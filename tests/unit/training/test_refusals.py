@@ -171,3 +171,21 @@ def test_a_run_begins_only_where_its_checkpoints_fit_at_its_end(
         return
     with pytest.raises(OSError, match=r"run has .* free, but checkpoints of this run may need .*: keep fewer anchors$"):
         refusals.refuse_full_disk(tmp_path / "new" / "run", network, method)
+
+
+def test_what_a_runs_own_checkpoints_hold_counts_as_room_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a run that is resumed on a disk that was just large enough is refused for what it has saved itself."""
+    network = torch.nn.Linear(99, 10)  # 1000 weights of four bytes, six times
+    method: Any = SimpleNamespace(bytes_at_most=lambda: 1000, advice_for_less_room=lambda: "; use less")
+    monkeypatch.setattr(refusals.shutil, "disk_usage", lambda path: SimpleNamespace(free=24_500))
+    with pytest.raises(OSError, match=rf"{tmp_path} has 24.5 KB free, but checkpoints of this run may need 25 KB; use"):
+        refusals.refuse_full_disk(tmp_path, network, method)
+    for file, size in {"checkpoints/a/tensors": 300, "blobs/a": 100, "last.safetensors": 100}.items():
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_bytes(bytes(size))
+    with pytest.raises(OSError, match=r"checkpoints of this run may need 24.6 KB more; use less"):
+        refusals.refuse_full_disk(tmp_path, network, method)
+    (tmp_path / "blobs" / "b").write_bytes(bytes(100))
+    refusals.refuse_full_disk(tmp_path, network, method)
