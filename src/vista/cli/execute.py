@@ -13,7 +13,7 @@ from rich.table import Table
 from vista import exchange
 from vista.cli import terminal
 from vista.cli.arguments import Output
-from vista.cli.removal import Replaced
+from vista.cli.removal import Replaced, put_back_left_aside
 from vista.cli.scalars import Scalars
 from vista.training import distributed
 from vista.training.comparison import seconds
@@ -47,6 +47,7 @@ def execute(
     with ExitStack() as stack:
         scalars = stack.enter_context(Scalars()) if output.tensorboard and first else None
         stack.enter_context(distributed.process_group(jobs[0].config.resolved().device))
+        put_back_left_aside(jobs)
         replaced = stack.enter_context(Replaced(jobs)) if output.fresh else None
         shown = terminal.display(jobs, quiet=output.quiet or not first, json=output.json)
         stack.enter_context(shown)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import shutil
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
+from types import FrameType
 
 from vista import exchange
 from vista.analysis import suspect_files
+from vista.cli import terminal
 from vista.training import run_folder
 from vista.training.drive import Job
 from vista.training.events import Interrupted
@@ -49,45 +55,104 @@ def delete_run(folder: RunFolder) -> None:
 
 @dataclass
 class Replaced:
-    """Old runs in the places of new ones: gone once the new one has begun, back if it fails before that."""
+    """Old runs in the places of new ones: gone once the new one has begun, back if it never does."""
 
     jobs: list[Job]
     _aside: dict[Path, list[tuple[Path, Path]]] = field(default_factory=dict)  # by job: where it was, where it is
+    _held: ExitStack = field(default_factory=ExitStack)  # the locks of what is aside: no other command puts it back
 
     def __enter__(self) -> Replaced:
         """The first process moves them, the others wait for it. What a run needs first may be there before the run."""
-        if exchange.rank() == 0:
-            found = [_old_runs(job) for job in self.jobs]
-            for folder in (folder for folders in found for folder in folders):
-                refuse_to_remove(folder)  # all of them or none
-            try:
-                for job, folders in zip(self.jobs, found, strict=True):
-                    for folder in folders:
-                        self._aside.setdefault(job.out, []).append(_set_aside(folder))
-            except BaseException:
-                self._put_back()
-                raise
-        exchange.first_ranks_word(0)
+        self._held.enter_context(_sigterm_raised(self.jobs[0].out))
+        try:
+            if exchange.rank() == 0:
+                self._set_aside()
+            exchange.first_ranks_word(0)
+        except BaseException:
+            self._settle()
+            raise
         return self
+
+    def _set_aside(self) -> None:
+        found = [_old_runs(job) for job in self.jobs]
+        for folder in (folder for folders in found for folder in folders):
+            refuse_to_remove(folder)  # all of them or none
+        for job, folders in zip(self.jobs, found, strict=True):
+            for folder in folders:
+                self._held.enter_context(folder.locked())
+                aside = run_folder.aside_of(folder.path)
+                self._aside.setdefault(job.out, []).append((folder.path, aside))
+                folder.path.rename(aside)
 
     def began(self, job: Job) -> None:
         """Its new run stands: the old one goes."""
         for _, aside in self._aside.pop(job.out, []):
             shutil.rmtree(aside)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Of those that never began: one that failed leaves the old run; one whose turn did not come, none."""
-        broken = error is not None and not isinstance(error, Interrupted)
-        for job in self.jobs:
-            if job.error is None and not broken:
-                self.began(job)
-        self._put_back()
+    def __exit__(self, *_: object) -> None:
+        """Those that never began, because they failed or their turn did not come, leave the old run."""
+        untold = {job.out for job in self.jobs if job.error is None}
+        for place in self._settle():
+            if any(place.is_relative_to(out) for out in untold):
+                terminal.say(f"vista: note: {place} is the old run again: it was not replaced", sys.stderr)
 
-    def _put_back(self) -> None:
-        for place, aside in (pair for pairs in self._aside.values() for pair in pairs):
-            shutil.rmtree(place, ignore_errors=True)  # of the new one there is nothing yet but its description
-            aside.rename(place)
-        self._aside.clear()
+    def _settle(self) -> list[Path]:
+        """Bring back what is aside still; which."""
+        with self._held:
+            pairs = [pair for pairs in self._aside.values() for pair in pairs]
+            self._aside.clear()
+            return [place for place, aside in pairs if _came_back(place, aside)]
+
+
+@contextmanager
+def _sigterm_raised(out: Path) -> Iterator[None]:
+    """Before the training listens to it, SIGTERM would end the process with the old runs out of their places."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        raise Interrupted(out, number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def put_back_left_aside(jobs: list[Job]) -> None:
+    """Settle what a command left aside that was killed; the first process does it, the others wait for it."""
+    if exchange.rank() == 0:
+        for job in jobs:
+            own = run_folder.aside_of(job.out)
+            if own.is_dir() and not job.out.is_symlink():
+                _put_back(job.out, own)
+            for aside in run_folder.set_aside_below(job.out / run_folder.EARLIER):
+                _put_back(aside.with_name(aside.name.removeprefix(".").removesuffix(run_folder.ASIDE)), aside)
+    exchange.first_ranks_word(0)
+
+
+def _put_back(place: Path, aside: Path) -> None:
+    """Refused while another command has it aside, or works in its place."""
+    with RunFolder(aside).locked(), RunFolder(place).locked():
+        if _came_back(place, aside):
+            said = f"{place} is back: the command that was to replace it was killed before the new run began"
+            terminal.say(f"vista: note: {said}", sys.stderr)
+
+
+def _came_back(place: Path, aside: Path) -> bool:
+    """An old run goes where a new one stands in its place, and comes back where none does; whether it did."""
+    if (place / run_folder.CONFIG).exists():
+        shutil.rmtree(aside, ignore_errors=True)
+        return False
+    if place.is_dir() and (others := RunFolder(place).strangers()):
+        raise ValueError(
+            f"{place} holds {others[0]}, but a run that was there before is in {aside}: move one of them elsewhere"
+        )
+    shutil.rmtree(place, ignore_errors=True)  # of a new one there is nothing yet but its description
+    aside.rename(place)
+    return True
 
 
 def _old_runs(job: Job) -> list[RunFolder]:
@@ -95,12 +160,3 @@ def _old_runs(job: Job) -> list[RunFolder]:
     folders = [config.parent for config in configs if config.exists()]
     outermost = [folder for folder in folders if not any(other in folder.parents for other in folders)]
     return [RunFolder(folder) for folder in outermost]
-
-
-def _set_aside(folder: RunFolder) -> tuple[Path, Path]:
-    """Move a run beside its place; where it came from and where it is."""
-    aside = folder.path.with_name(f".{folder.path.resolve().name}.replaced")
-    with folder.locked():
-        shutil.rmtree(aside, ignore_errors=True)  # left by a command that was killed
-        folder.path.rename(aside)
-    return folder.path, aside

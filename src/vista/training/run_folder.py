@@ -25,7 +25,7 @@ from vista.training.record import COVERAGE, EPOCHS, TIMINGS, Record
 
 CONFIG, ENVIRONMENT, DATA, METRICS = "config.json", "environment.json", "data.json", "metrics.json"
 LABELS, SPLIT, TEACHER, LOCK = "labels.safetensors", "split.safetensors", "teacher.safetensors", "lock"
-EARLIER, TENSORBOARD = "earlier", "tensorboard"
+EARLIER, TENSORBOARD, ASIDE = "earlier", "tensorboard", ".replaced"
 Which = Literal["best", "last"]
 WEIGHTS: dict[Which, str] = {"best": "best.safetensors", "last": "last.safetensors"}
 OWN = frozenset((
@@ -271,5 +271,25 @@ def _is_needed_by_another(folder: Path, runs: Container[Path]) -> bool:
 
 
 def files_named(name: str, root: str | Path) -> list[Path]:
-    """Every file of that name below a folder; folders that another process removes meanwhile are passed over."""
-    return sorted(Path(place) / name for place, _, files in os.walk(root) if name in files)
+    """Every file of that name below a folder, but for runs set aside; what another process removes is passed over."""
+    found = []
+    for place, folders, files in os.walk(root):
+        folders[:] = [folder for folder in folders if not is_set_aside(folder)]
+        found += [Path(place) / name] if name in files else []
+    return sorted(found)
+
+
+def aside_of(run: Path) -> Path:
+    """Where a run waits, beside its place, until the one that is to replace it has begun."""
+    place = run.resolve()
+    return place.parent / f".{place.name}{ASIDE}"
+
+
+def is_set_aside(name: str) -> bool:
+    """Whether a folder of this name is a run out of its place."""
+    return name.startswith(".") and name.endswith(ASIDE)
+
+
+def set_aside_below(root: Path) -> list[Path]:
+    """Every run below a folder that is out of its place."""
+    return sorted(Path(place) / name for place, names, _ in os.walk(root) for name in names if is_set_aside(name))

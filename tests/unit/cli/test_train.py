@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -14,7 +15,9 @@ from typing import Any
 
 import pytest
 
-from vista.cli import terminal
+from vista.cli import execute, terminal
+from vista.training.drive import Job
+from vista.training.events import Interrupted
 from vista.training.run_folder import RunFolder
 
 from .conftest import Vista, in_two_processes
@@ -98,17 +101,93 @@ def contents(run: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != "lock"}
 
 
-def test_fresh_leaves_no_old_run_to_be_taken_for_a_new_one(
+def test_an_old_run_whose_turn_never_came_is_still_there(
     vista: Vista, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stopped in its first run, the others' old ones would count as done when the command goes on."""
+    """It goes once the new one runs, and is told of: the same command would count it as done."""
     words = ("compare", *small, "--methods", "ce", "--seeds", "2", "--out", "runs", "--at-once", "1", "--quiet")
     assert vista(*words).code == 0
+    before = contents(Path("runs/ce-seed1"))
     with monkeypatch.context() as patch:
         stop_after(1, patch, signal.SIGINT)
-        assert vista(*words, "--fresh").code == 130
-    assert sorted(path.name for path in Path("runs").iterdir()) == ["ce-seed0"]
+        said = vista(*words, "--fresh")
+    assert said.code == 130
+    assert "vista: note: runs/ce-seed1 is the old run again: it was not replaced" in said.err
+    assert sorted(path.name for path in Path("runs").iterdir()) == ["ce-seed0", "ce-seed1"]
     assert not Path("runs/ce-seed0/metrics.json").exists()
+    assert contents(Path("runs/ce-seed1")) == before
+
+
+@pytest.mark.parametrize("again", [(), ("--fresh",)], ids=["same command", "fresh"])
+@pytest.mark.parametrize("method", ["ce", "ban"])
+def test_killed_before_the_new_runs_began_it_loses_no_old_one(
+    vista: Vista, small: Small, again: tuple[str, ...], method: str
+) -> None:
+    """What was set aside is no run meanwhile, and comes back with the next command, however that ends."""
+    words = ("compare", *small, "--methods", method, "--seeds", "2", "--out", "runs", "--at-once", "1", "--quiet")
+    assert vista(*words).code == 0
+    if method == "ban":
+        Path("runs/ban-seed1/config.json").unlink()  # so that of this one only what it needed first is a run
+    before = contents(Path("runs"))
+    killed = (
+        "import os, sys; from vista.cli import execute, main\n"
+        "execute._drive = lambda *_: os._exit(9); main(sys.argv[1:])"
+    )
+    assert subprocess.run([sys.executable, "-c", killed, *words, "--fresh"]).returncode == 9
+    assert len(list(Path("runs").rglob("*.replaced"))) == 2
+    assert json.loads(vista("runs", "runs", "--json").out)["runs"] == []
+    said = vista(*words, "--network", "resnet17", *again)
+    assert said.code in (1, 2)
+    assert said.err.count("is back: the command that was to replace it was killed") == 2
+    assert contents(Path("runs")) == before
+    assert not list(Path("runs").rglob("*.replaced"))
+
+
+def test_sigterm_before_the_new_runs_began_leaves_the_old_ones(
+    vista: Vista, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("train", *small, "--out", "run", "--quiet")
+    assert vista(*words).code == 0
+    before = contents(Path("run"))
+    monkeypatch.setattr(execute, "_drive", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    assert vista(*words, "--fresh").code == 128 + signal.SIGTERM
+    assert contents(Path("run")) == before
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_what_a_command_has_set_aside_no_other_one_puts_back(
+    vista: Vista, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("train", *small, "--out", "run", "--quiet")
+    assert vista(*words).code == 0
+    said = []
+
+    def drive(jobs: list[Job], *_: object) -> None:
+        said.extend(vista(*words, *more) for more in ((), ("--fresh",)))
+        raise Interrupted(jobs[0].out, signal.SIGTERM)
+
+    monkeypatch.setattr(execute, "_drive", drive)
+    assert vista(*words, "--fresh").code == 128 + signal.SIGTERM
+    assert len(said) == 2
+    for each in said:
+        assert each.code == 1
+        assert f".run.replaced is in use by process {os.getpid()}: wait until that has ended" in each.err
+
+
+def test_an_old_run_does_not_come_back_over_what_somebody_put_in_its_place(vista: Vista, small: Small) -> None:
+    words = ("train", *small, "--out", "run", "--quiet")
+    assert vista(*words).code == 0
+    Path("run").rename(".run.replaced")
+    Path("run").mkdir()
+    Path("run/notes.txt").write_text("precious")
+    said = vista(*words)
+    assert said.code == 2
+    assert "run holds notes.txt, but a run that was there before is in" in said.err
+    assert Path("run/notes.txt").read_text() == "precious"
+    assert Path(".run.replaced/metrics.json").exists()
+    Path("run/notes.txt").unlink()
+    assert vista(*words).code == 0
+    assert not Path(".run.replaced").exists()
 
 
 @pytest.mark.parametrize(

@@ -155,8 +155,9 @@ def test_a_second_process_is_refused_naming_the_first(data: str, tmp_path: Path,
 
 
 def test_runs_are_found_without_those_that_others_needed(tmp_path: Path) -> None:
-    """A folder that somebody calls earlier hides none of the runs in it."""
-    for place in ("a", "b/c", "a/earlier/teacher", "a/earlier/teacher/earlier/first", "earlier/d", "later/earlier"):
+    """A folder that somebody calls earlier hides none of the runs in it; one that is about to be replaced is none."""
+    earlier = ("a/earlier/teacher", "a/earlier/teacher/earlier/first", "earlier/d", "later/earlier")
+    for place in ("a", "b/c", *earlier, ".a.replaced", "b/.c.replaced"):
         (tmp_path / place).mkdir(parents=True)
         (tmp_path / place / run_folder.CONFIG).write_text("{}")
     assert [run.path.relative_to(tmp_path).as_posix() for run in find_runs(tmp_path)] == [
