@@ -26,7 +26,7 @@ class Resume:
     root: Annotated[str | None, tyro.conf.arg(metavar="DIR")] = None
     """Folder that holds the data sets, if it is another one now."""
     device: str | None = None
-    """Another device than before: cpu, cuda, cuda:1 ..."""
+    """Another device than before: cpu, cuda, cuda:1 ...; on one of another kind random draws go on anew."""
     network: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """The run's network, where it is one of your own (package.module:function): its code runs only if you name it."""
     quiet: bool = False

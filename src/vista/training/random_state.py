@@ -42,7 +42,9 @@ class Draws:
         return self._read() if self._taken else self._states
 
     def load(self, states: Sequence[Tensor]) -> None:
-        self._states = [state.cpu() for state in states]
+        """Go on from ``states``; a generator that the run did not have where it was saved begins anew."""
+        known = [state.cpu() for state in states[: len(self._states)]]
+        self._states = [*known, *self._states[len(known) :]]
         if self._taken:
             self._write(self._states)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -96,7 +97,7 @@ class Training:
         self.method.load_state_dict(state["method"])
         for ours, saved in zip(self.optimizer.state.values(), state["momentum"], strict=True):
             ours["momentum_buffer"].copy_(saved)
-        self.method.task.generator.set_state(state["generator"].cpu())
+        self._load_generator(state["generator"].cpu())
         if self.draws is not None and "draws" in state:  # a checkpoint of an older version has none
             self.draws.load(state["draws"])
         self.epoch = state["epoch"]
@@ -105,6 +106,18 @@ class Training:
         self.record = Record.from_state(state["record"])
         self.begin_epoch(state["steps_done"])
         self.engine.losses.copy_(state["losses"])
+
+    def _load_generator(self, saved: Tensor) -> None:
+        """One of a CUDA device and one of the CPU cannot take each other's state, and differ in its size."""
+        generator = self.method.task.generator
+        if saved.shape == generator.get_state().shape:
+            generator.set_state(saved)
+            return
+        warnings.warn(
+            f"{self.folder.path} was saved on another kind of device: random draws go on anew, so it will not end with "
+            "the bytes of a run that was never stopped",
+            stacklevel=2,
+        )
 
     def in_memory_copy(self) -> dict[str, Any]:
         """What the warm-up of a captured step may change."""

@@ -124,6 +124,16 @@ def test_two_runs_in_turn_do_not_draw_from_each_other() -> None:
         assert torch.equal(torch.rand(4), following), "a state may be taken and brought back on the way"
 
 
+def test_draws_of_the_cpu_go_on_on_a_card_whose_own_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = torch.Generator
+    monkeypatch.setattr(torch, "Generator", lambda *_device: own())
+    draws = Draws(0, torch.device("cuda"))
+    _, on_card = draws.state()
+    saved = own().manual_seed(7).get_state()
+    draws.load([saved])
+    assert [state.tolist() for state in draws.state()] == [saved.tolist(), on_card.tolist()]
+
+
 @pytest.mark.parametrize("method", ["kf-kd", "vista-ema", "ema", "ban"])
 def test_what_it_looks_up_stays(data: str, tmp_path: Path, method: str) -> None:
     train(config(data, method, network="trainings:looks_up", epochs=4), tmp_path / "run")

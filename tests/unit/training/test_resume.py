@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from trainings import Kill, Trainer, config, ended_as, stopped, train, until_it_waits, waiting_at
 
 from vista.cli import main
@@ -20,6 +21,7 @@ from vista.training.checkpoint import Checkpoints
 from vista.training.config import TrainConfig
 from vista.training.events import Started, Stepped
 from vista.training.run_folder import RunFolder
+from vista.training.setup import prepare
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +81,23 @@ def test_a_state_brings_back_every_part(data: str, tmp_path: Path) -> None:
     assert state["losses"].count_nonzero() == 1
     assert state["method"]["_extra_state"]["seen"].sum() == 64, "predictions of the running epoch, so far"
     assert list(state["best"]) == ["1"]
+
+
+def test_on_another_kind_of_device_a_run_goes_on_with_draws_of_its_own_and_says_so(data: str, tmp_path: Path) -> None:
+    """A generator of a card has a state of 16 bytes, which one of the CPU cannot take, nor the other way round."""
+    wanted = config(data, network="trainings:plain")
+    state = Checkpoints(stopped(wanted, tmp_path / "run", 2, 1)).load("epoch-00002-step-0000001")
+    training = prepare(wanted.resolved(), RunFolder(tmp_path / "run"), {})
+    assert training.draws is not None
+    fresh, (drawn,) = training.method.task.generator.get_state(), state["draws"]
+    on_card = torch.arange(16, dtype=torch.uint8)
+    with pytest.warns(UserWarning, match=f"{tmp_path / 'run'} was saved on another kind of device: random draws go on"):
+        training.load({**state, "generator": on_card, "draws": [drawn, on_card]})
+    assert torch.equal(training.method.task.generator.get_state(), fresh)
+    assert torch.equal(*training.draws.state(), drawn)
+    assert (training.epoch, training.engine.steps_done) == (2, 1)
+    training.load({**state, "draws": [drawn]})
+    assert torch.equal(training.method.task.generator.get_state(), state["generator"])
 
 
 # ---------------------------------------------------------------- through the command line
