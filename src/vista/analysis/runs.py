@@ -175,11 +175,25 @@ def _from_npz(path: Path) -> Run:
 
 
 def _checked(run: Run) -> Run:
-    if run.classes is not None and len(run.classes) < 2:
-        raise ValueError(f"{run.path} has one class only ({run.classes[0]!r}): nothing can be told apart")
+    if VAL_GIVEN not in run.record.sizes:
+        raise ValueError(f"{run.path} does not say which validation samples were right against given labels")
+    if run.classes is not None:
+        _check_classes(run, run.classes)
     if run.val_labels is not None and len(run.val_labels) != run.record.sizes[VAL_GIVEN]:
         raise ValueError(
             f"{run.path} has {len(run.val_labels)} validation labels, but its record has "
             f"{run.record.sizes[VAL_GIVEN]} samples"
         )
     return run
+
+
+def _check_classes(run: Run, classes: tuple[str, ...]) -> None:
+    if len(classes) < 2:
+        only = f"one class only ({classes[0]!r})" if classes else "no class names"
+        raise ValueError(f"{run.path} has {only}: nothing can be told apart")
+    for labels in (run.val_labels, run.val_true):
+        if labels is not None and (highest := int(labels.max(initial=-1))) >= len(classes):
+            raise ValueError(
+                f"{run.path} has {len(classes)} class names, but a validation sample of class {highest}: "
+                f"{highest + 1} names are needed"
+            )

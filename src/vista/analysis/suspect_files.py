@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -92,23 +93,48 @@ def read_json(path: Path, num_classes: int) -> dict[str, Any]:
     if kept.get("format") != FORMAT:
         raise ValueError(f"{path} has format {kept.get('format')!r}, but this version reads format {FORMAT}")
     if not isinstance(kept.get("suspects"), list) or not all(_is_whole(kept.get(n)) for n in ("samples", "estimated")):
-        raise ValueError(f"{path} is damaged: it lacks the suspects, or how many samples there are; {AGAIN}")
+        raise _damaged(path, "it lacks the suspects, or how many samples there are")
     for place, row in enumerate(kept["suspects"]):
         if not isinstance(row, dict) or any(name not in row for name in FIELDS):
-            raise ValueError(f"{path} is damaged: suspect {place} lacks one of {', '.join(FIELDS)}; {AGAIN}")
+            raise _damaged(path, f"suspect {place} lacks one of {', '.join(FIELDS)}")
+        if not _is_whole(row["id"]) or row["id"] < 0:
+            raise _damaged(path, f"id of suspect {place} is {row['id']!r}, where a place in the data belongs")
+        if not _is_number(row["score"]) or not 0 <= row["score"] <= 1:
+            raise _damaged(path, f"score of suspect {place} is {row['score']!r}, where a number from 0 to 1 belongs")
         for name in ("given", "suggested", "true"):
             if not _is_whole(row.get(name, 0)) or not 0 <= row.get(name, 0) < num_classes:
                 raise ValueError(
                     f"{path}: {name} of sample {row['id']} is {row[name]}, but num_classes is {num_classes}"
                 )
+    _check_quality(path, kept)
     return kept
+
+
+def _check_quality(path: Path, kept: dict[str, Any]) -> None:
+    """Numbers where the truth is known, but for a ranking with nothing or everything wrong, which has no AUROC."""
+    quality = kept.get("quality", ...)
+    if quality is None:
+        return
+    if not isinstance(quality, dict):
+        raise _damaged(path, "it lacks the quality of the ranking, which is null where the truth is not known")
+    for name in ("wrong",) if quality.get("auroc", ...) is None else ("wrong", "auroc", "average_precision"):
+        if not _is_number(quality.get(name)):
+            raise _damaged(path, f"{name} of its quality is {quality.get(name)!r}, where a number belongs")
 
 
 AGAIN = "`vista labels RUN` writes it again"
 
 
+def _damaged(path: Path, what: str) -> ValueError:
+    return ValueError(f"{path} is damaged: {what}; {AGAIN}")
+
+
 def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return _is_whole(value) or (isinstance(value, float) and math.isfinite(value))
 
 
 def write_json(path: Path, found: Suspects, count: int) -> None:

@@ -134,8 +134,7 @@ def _anchors(shown: Shown) -> float | None:
 
 
 def _minutes(shown: Shown) -> float | None:
-    timed = [timing for timing in shown.run.record.timings[: shown.epochs] if "train_seconds" in timing]
-    return sum(t["train_seconds"] + t["evaluate_seconds"] for t in timed) / 60 if timed else None
+    return shown.run.record.seconds(shown.epochs) / 60 or None
 
 
 COLUMNS = (

@@ -100,14 +100,13 @@ def add(run: RunFolder, results: Path, *, with_bits: bool) -> Path:
     config, trajectory = run.config(), run.record()
     target = place(config, results)
     target.parent.mkdir(parents=True, exist_ok=True)
-    seconds = sum(t["train_seconds"] + t["evaluate_seconds"] for t in trajectory.timings)
     kept = {
         "format": FORMAT,
         "config": {**config.to_json(), "root": None},
         "data": run.data(),
         "environment": run.environment(),
         "metrics": run.metrics(),
-        "seconds": round(seconds, 1),
+        "seconds": round(trajectory.seconds(), 1),
         "epochs": trajectory.lines,
     }
     if with_bits:

@@ -105,5 +105,6 @@ def mean_and_error(values: Sequence[float]) -> dict[str, float | None]:
 
 def seconds(folder: RunFolder) -> float:
     """Time that a run took, the runs that it needed first included."""
-    own = sum(t["train_seconds"] + t["evaluate_seconds"] for t in folder.record().timings)
-    return own + sum(seconds(RunFolder(path)) for path in sorted((folder.path / run_folder.EARLIER).glob("*")))
+    return folder.record().seconds() + sum(
+        seconds(RunFolder(path)) for path in sorted((folder.path / run_folder.EARLIER).glob("*"))
+    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ EPOCHS, TIMINGS, COVERAGE = "epochs.jsonl", "timings.jsonl", "coverage.safetenso
 FORMAT = "vista.coverage"
 VERSION = "1"
 VAL_GIVEN, VAL_TRUE, TEST = "val_given", "val_true", "test"
+TIMED = ("train_seconds", "evaluate_seconds")
 
 
 @dataclass
@@ -52,6 +54,10 @@ class Record:
             raise KeyError(f"the record has no set {name!r}; it has {', '.join(self.rows)}")
         return np.unpackbits(self.packed(name), axis=1, count=self.sizes[name]).astype(np.bool_)
 
+    def seconds(self, epochs: int | None = None) -> float:
+        """Time that the first ``epochs`` of them took, or all; 0 where nobody took it, as a recorder does not."""
+        return sum(timing.get(name, 0.0) for timing in self.timings[:epochs] for name in TIMED)
+
     def packed(self, name: str) -> NDArray[np.uint8]:
         width = -(-self.sizes[name] // 8)
         return np.stack(self.rows[name]) if self.rows[name] else np.zeros((0, width), np.uint8)
@@ -71,8 +77,8 @@ class Record:
         if not path.exists():
             raise FileNotFoundError(f"{folder} is no record of a run: it has no {COVERAGE}")
         packed, about = artefact.read(path, FORMAT, VERSION)
-        sizes = about["sizes"]
-        lines = _read_lines(folder / EPOCHS)
+        sizes = _checked_sizes(path, about.get("sizes"), packed)
+        lines = _read_lines(folder / EPOCHS, ("anchors",))
         for place, line in enumerate(lines, 1):
             if line.get("epoch") != place:
                 raise ValueError(
@@ -83,7 +89,7 @@ class Record:
                 raise ValueError(
                     f"{path} has {len(rows)} epochs of {name}, but {EPOCHS} has {len(lines)}: it was cut short"
                 )
-        timings = _read_lines(folder / TIMINGS) if (folder / TIMINGS).exists() else []
+        timings = _read_lines(folder / TIMINGS, TIMED) if (folder / TIMINGS).exists() else []
         return cls(
             sizes, lines, timings[: len(lines)], {name: list(rows[: len(lines)]) for name, rows in packed.items()}
         )
@@ -115,13 +121,44 @@ def _go_back(path: Path, lines: bytes) -> None:
         durable.write(path, b"".join(old for old, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))
 
 
-def _read_lines(path: Path) -> list[dict[str, Any]]:
+def _read_lines(path: Path, numbers: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Objects, one a line; each has all of these ``numbers`` or none."""
     if not path.exists():
         raise FileNotFoundError(f"{path.parent} is no record of a run: it has no {path.name}")
+    try:
+        texts = path.read_text("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise _damaged(str(path), "it is no UTF-8 text") from error
     lines = []
-    for number, text in enumerate(path.read_text().splitlines(), 1):
+    for place, text in enumerate(texts, 1):
         try:
-            lines.append(json.loads(text))
+            line = json.loads(text)
         except json.JSONDecodeError as error:
-            raise ValueError(f"{path} line {number} is not JSON: the record was cut short") from error
+            raise ValueError(f"{path} line {place} is not JSON: the record was cut short") from error
+        if not isinstance(line, dict):
+            kind = type(line).__name__
+            raise _damaged(f"{path} line {place}", f"it holds {kind}, where an object of named values belongs")
+        for name in numbers if any(name in line for name in numbers) else ():
+            if not isinstance(line.get(name), int | float) or not math.isfinite(line[name]):
+                raise _damaged(f"{path} line {place}", f"{name} is {line.get(name)!r}, where a number belongs")
+        lines.append(line)
     return lines
+
+
+def _checked_sizes(path: Path, sizes: Any, packed: Mapping[str, NDArray[Any]]) -> dict[str, int]:
+    """``sizes``, if every set has its size and its bits, and they agree."""
+    if not isinstance(sizes, dict) or not all(isinstance(size, int) and size >= 0 for size in sizes.values()):
+        raise _damaged(str(path), f"sizes is {sizes!r}, where the number of samples of each set belongs")
+    if set(sizes) != set(packed):
+        bits, sized = (", ".join(sorted(names)) for names in (packed, sizes))
+        raise _damaged(str(path), f"it has bits of {bits}, but sizes of {sized}")
+    for name, rows in packed.items():
+        width = -(-sizes[name] // 8)
+        if rows.dtype != np.uint8 or rows.shape[1:] != (width,):
+            found = f"its bits of {name} are {rows.dtype} {list(rows.shape)}"
+            raise _damaged(str(path), f"{found}, where {sizes[name]} samples need uint8 [epochs, {width}]")
+    return sizes
+
+
+def _damaged(place: str, what: str) -> ValueError:
+    return ValueError(f"{place} is damaged: {what}; put the file back, or make the run again")

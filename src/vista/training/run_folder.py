@@ -68,6 +68,9 @@ class RunFolder:
         """Class names, shapes and hashes of what the run was trained on."""
         values = _read_object(self.path / DATA)
         self._check_lists(values, ("classes", "sample_shape"))
+        for place, name in enumerate(values["classes"]):
+            if not isinstance(name, str):
+                raise _damaged(self.path / DATA, f"classes[{place}] is {name!r}, where a name belongs")
         return values
 
     def normalisation(self) -> tuple[list[float], list[float]]:
@@ -95,7 +98,7 @@ class RunFolder:
         if not self.is_finished():
             raise FileNotFoundError(f"{self.path} has not finished: `vista resume {self.path}` goes on with it")
         values = _read_object(self.path / METRICS)
-        self.check_metrics(values, ("best.test.top1", "last.test.top1"))
+        self.check_metrics(values, ("best.test.top1", "last.test.top1", "best.test.ece", "best.test.aurc"))
         return values
 
     def check_metrics(self, values: dict[str, Any], places: Iterable[str]) -> None:
@@ -109,7 +112,10 @@ class RunFolder:
             raise FileNotFoundError(
                 f"{self.path} has no {TEACHER}: its method keeps no teacher, or it has not finished"
             )
-        return _tensors(self.path / TEACHER)["teacher"]
+        tensors = _tensors(self.path / TEACHER)
+        if "teacher" not in tensors:
+            raise _damaged(self.path / TEACHER, "it has no 'teacher'")
+        return tensors["teacher"]
 
     def weights(self, which: Which) -> dict[str, Tensor]:
         path = self.path / WEIGHTS[which]

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_runs import BASIC, HAND, write_run
+from made_runs import BASIC, HAND, record_of, write_run
 
+from vista import artefact
 from vista.analysis import TrajectoryRecorder, grouped, read_run, read_runs
+from vista.training.record import FORMAT, VERSION
 from vista.training.run_folder import RunFolder
 
 
@@ -105,6 +107,41 @@ def test_one_class_only_is_refused(tmp_path: Path) -> None:
     data = json.loads((run / "data.json").read_text())
     (run / "data.json").write_text(json.dumps({**data, "classes": ["cat"]}))
     with pytest.raises(ValueError, match="run has one class only"):
+        read_run(run)
+
+
+@pytest.mark.parametrize(
+    ("classes", "message"),
+    [
+        ([], "run has no class names"),
+        (["cat", "dog"], "run has 2 class names, but a validation sample of class 2"),
+    ],
+)
+def test_fewer_class_names_than_classes_are_refused(tmp_path: Path, classes: list[str], message: str) -> None:
+    run = write_run(tmp_path / "run")
+    data = json.loads((run / "data.json").read_text())
+    (run / "data.json").write_text(json.dumps({**data, "classes": classes}))
+    with pytest.raises(ValueError, match=message):
+        read_run(run)
+
+
+@pytest.mark.parametrize("name", ["ece", "aurc"])
+def test_metrics_that_lack_what_the_table_shows_are_refused(tmp_path: Path, name: str) -> None:
+    run = write_run(tmp_path / "run")
+    metrics = json.loads((run / "metrics.json").read_text())
+    del metrics["best"]["test"][name]
+    (run / "metrics.json").write_text(json.dumps(metrics))
+    with pytest.raises(ValueError, match=rf"metrics\.json is damaged: best\.test\.{name} is None"):
+        read_run(run)
+
+
+def test_a_record_that_does_not_follow_the_given_labels_is_refused(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    record_of(val_given=HAND, test=HAND).write(run)
+    bits, about = artefact.read(run / "coverage.safetensors", FORMAT, VERSION)
+    sizes = {"test": about["sizes"]["test"]}
+    (run / "coverage.safetensors").write_bytes(artefact.to_bytes({"test": bits["test"]}, FORMAT, VERSION, sizes=sizes))
+    with pytest.raises(ValueError, match="run does not say which validation samples were right"):
         read_run(run)
 
 

@@ -202,6 +202,12 @@ def test_what_describes_the_samples_must_fit_them(more: dict[str, Any], message:
         suspect_labels(np.full((3, 2), 0.5), [0, 1, 0], **more)
 
 
+SUSPECT = {"id": 0, "given": 0, "given_name": "a", "suggested": 1, "suggested_name": "b", "score": 0.9}
+QUALITY = {"wrong": 1, "precision_at": {}, "auroc": 1.0, "average_precision": 1.0}
+LIST = {"format": 1, "samples": 3, "estimated": 1, "quality": QUALITY, "suspects": [SUSPECT]}
+LIST_WITHOUT_QUALITY = {name: value for name, value in LIST.items() if name != "quality"}
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -210,6 +216,14 @@ def test_what_describes_the_samples_must_fit_them(more: dict[str, Any], message:
         ({"format": 1, "samples": 3, "estimated": 2, "suspects": [{"id": 1}]}, "suspect 0 lacks one of id, given"),
         ({"format": 1, "samples": "3", "estimated": 2, "suspects": []}, "it lacks the suspects, or how many"),
         ({"format": 1, "samples": 3, "estimated": None, "suspects": []}, "it lacks the suspects, or how many"),
+        (LIST_WITHOUT_QUALITY, "it lacks the quality"),
+        (LIST | {"quality": {}}, "wrong of its quality is None, where a number belongs"),
+        (LIST | {"quality": QUALITY | {"auroc": "x"}}, "auroc of its quality is 'x', where a number belongs"),
+        (LIST | {"quality": {"wrong": 1}}, "auroc of its quality is None, where a number belongs"),
+        (LIST | {"suspects": [SUSPECT | {"id": "x"}]}, "id of suspect 0 is 'x', where a place in the data belongs"),
+        (LIST | {"suspects": [SUSPECT | {"id": -1}]}, "id of suspect 0 is -1, where a place in the data belongs"),
+        (LIST | {"suspects": [SUSPECT | {"score": "x"}]}, "score of suspect 0 is 'x', where a number from 0 to 1"),
+        (LIST | {"suspects": [SUSPECT | {"score": 2}]}, "score of suspect 0 is 2, where a number from 0 to 1"),
     ],
 )
 def test_a_damaged_list_is_named(tmp_path: Path, content: Any, message: str) -> None:
@@ -238,6 +252,15 @@ def test_a_list_of_another_format_is_refused(tmp_path: Path) -> None:
     (tmp_path / suspect_files.LIST).write_text(json.dumps({**KEPT, "format": 2}))
     with pytest.raises(ValueError, match="has format 2, but this version reads format 1"):
         suspect_files.read_json(tmp_path / suspect_files.LIST, 3)
+
+
+def test_a_list_is_read_as_it_was_written(tmp_path: Path) -> None:
+    (tmp_path / "s.json").write_text(json.dumps(LIST))
+    assert suspect_files.read_json(tmp_path / "s.json", 3) == LIST
+    for true in (None, GIVEN, 1 - np.array(GIVEN)):  # not known, nothing wrong, everything wrong
+        found = suspect_labels(PROBS, GIVEN, true=true)
+        suspect_files.write_json(tmp_path / "s.json", found, 2)
+        assert suspect_files.read_json(tmp_path / "s.json", 2) == suspect_files.report(found, 2)
 
 
 def test_a_class_that_is_called_like_a_formula_is_none_in_the_csv(tmp_path: Path) -> None:

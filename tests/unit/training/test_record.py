@@ -18,7 +18,8 @@ def filled(epochs: int) -> Record:
     generator = np.random.default_rng(0)
     for epoch in range(1, epochs + 1):
         correct = {name: generator.random(size) < 0.5 for name, size in SIZES.items()}
-        record.append({"epoch": epoch, "train_loss": 0.1 * epoch}, {"train_seconds": 1.5}, correct)
+        timing = {"train_seconds": 1.5, "evaluate_seconds": 0.5}
+        record.append({"epoch": epoch, "train_loss": 0.1 * epoch}, timing, correct)
     return record
 
 
@@ -117,6 +118,55 @@ def test_what_was_cut_short_is_named(tmp_path: Path) -> None:
     filled(2).write(tmp_path)
     (tmp_path / EPOCHS).write_bytes(epochs)
     with pytest.raises(ValueError, match=rf"{COVERAGE} has 2 epochs of \w+, but {EPOCHS} has 3: it was cut short"):
+        Record.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "message"),
+    [
+        (EPOCHS, "5", "line 2 is damaged: it holds int, where an object of named values belongs"),
+        (EPOCHS, '{"epoch": 2, "anchors": "many"}', "line 2 is damaged: anchors is 'many', where a number belongs"),
+        (TIMINGS, "[1]", "line 2 is damaged: it holds list, where an object of named values belongs"),
+        (TIMINGS, '{"train_seconds": 1}', "line 2 is damaged: evaluate_seconds is None, where a number belongs"),
+        (TIMINGS, '{"evaluate_seconds": 1}', "line 2 is damaged: train_seconds is None, where a number belongs"),
+        (
+            TIMINGS,
+            '{"train_seconds": "x", "evaluate_seconds": 1}',
+            "line 2 is damaged: train_seconds is 'x', where a number belongs",
+        ),
+    ],
+)
+def test_a_damaged_line_is_named(tmp_path: Path, file: str, line: str, message: str) -> None:
+    filled(3).write(tmp_path)
+    lines = (tmp_path / file).read_text().splitlines()
+    (tmp_path / file).write_text("\n".join([lines[0], line, lines[2]]))
+    with pytest.raises(ValueError, match=f"{file} {message}; put the file back, or make the run again"):
+        Record.read(tmp_path)
+
+
+def test_lines_that_are_no_text_are_named(tmp_path: Path) -> None:
+    filled(1).write(tmp_path)
+    (tmp_path / EPOCHS).write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match=f"{EPOCHS} is damaged: it is no UTF-8 text"):
+        Record.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        (None, "sizes is None, where the number of samples of each set belongs"),
+        ([13, 8], r"sizes is \[13, 8\], where the number of samples of each set belongs"),
+        ({"val_given": "x", "test": 8}, "sizes is {'test': 8, 'val_given': 'x'}, where the number"),
+        ({"test": 8}, "it has bits of test, val_given, but sizes of test"),
+        ({"val_given": 13, "test": 8, "val_true": 13}, "it has bits of test, val_given, but sizes of test, v"),
+        ({"val_given": 30, "test": 8}, r"its bits of val_given are uint8 \[2, 2\], where 30 samples need"),
+    ],
+)
+def test_sizes_that_are_not_those_of_the_bits_are_named(tmp_path: Path, sizes: object, message: str) -> None:
+    filled(2).write(tmp_path)
+    arrays, about = {name: filled(2).packed(name) for name in SIZES}, {} if sizes is None else {"sizes": sizes}
+    (tmp_path / COVERAGE).write_bytes(artefact.to_bytes(arrays, FORMAT, VERSION, **about))
+    with pytest.raises(ValueError, match=f"{COVERAGE} is damaged: {message}"):
         Record.read(tmp_path)
 
 

@@ -13,7 +13,7 @@ from typing import IO, Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from trainings import Trainer, config, damage, stopped, train
 
 import vista
@@ -140,6 +140,19 @@ def test_a_file_belongs_to_the_run_that_it_is_or_would_be_a_part_of(
         assert owner_of(own) == run
     for other in (run / "page.html", run / "pages" / "metrics.json", tmp_path / "metrics.json"):
         assert owner_of(other) is None
+
+
+def test_a_teacher_file_without_the_teacher_is_named(tmp_path: Path) -> None:
+    save_file({"student": torch.zeros(3, 2)}, tmp_path / run_folder.TEACHER)
+    with pytest.raises(ValueError, match=r"teacher\.safetensors is damaged: it has no 'teacher'; put the file back"):
+        RunFolder(tmp_path).teacher()
+
+
+@pytest.mark.parametrize("name", [3, None, {"a": 1}])
+def test_class_names_that_are_no_text_are_refused(tmp_path: Path, name: object) -> None:
+    (tmp_path / run_folder.DATA).write_text(json.dumps({"classes": ["cat", name], "sample_shape": [4]}))
+    with pytest.raises(ValueError, match=rf"data\.json is damaged: classes\[1\] is {name}, where a name belongs"):
+        RunFolder(tmp_path).data()
 
 
 def test_a_second_process_is_refused_naming_the_first(data: str, tmp_path: Path, trainer: Trainer) -> None:
