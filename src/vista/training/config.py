@@ -26,7 +26,7 @@ LearningRate = Literal["cosine", "restarts", "constant"]
 Precision = Literal["auto", "bf16", "fp32", "fp64"]
 # Fields that say how fast or where a run goes, not what it computes: two runs that differ only here are the same.
 INCIDENTAL = ("root", "device", "compile", "capture", "checkpoint_seconds")
-MAX_SEED = 2**63 // 1000 - 1  # streams of a seed are numbered from 1000 times the seed on, in 64 bits
+MAX_SEED = 2**32 - 1  # the CPU's generator takes 32 bits: a larger seed would have the weights and order of a smaller
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from vista import durable, exchange
 from vista.methods import EpochEnd
 from vista.training import results, run_folder
 from vista.training.checkpoint import Checkpoints
-from vista.training.config import TrainConfig
+from vista.training.config import MAX_SEED, TrainConfig
 from vista.training.engine import NotFinite
 from vista.training.events import EpochEnded, Event, Finished, Interrupted, Started, Stepped, Stop, Waiting
 from vista.training.network import load_model
@@ -174,7 +174,7 @@ def _earlier_runs(
             config,
             method=need.method,
             options=need.options,
-            seed=config.seed + SEEDS_TO_EARLIER_RUN,
+            seed=(config.seed + SEEDS_TO_EARLIER_RUN) % (MAX_SEED + 1),
             noise_seed=noise_seed,  # the same labels
             split_seed=split_seed,  # and the same split
         )

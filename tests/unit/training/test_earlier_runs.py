@@ -10,6 +10,7 @@ from torch import Tensor
 from trainings import config
 
 from vista.training import loop
+from vista.training.config import MAX_SEED
 from vista.training.events import Finished, Started
 from vista.training.run_folder import RunFolder
 from vista.training.training import Training
@@ -49,6 +50,12 @@ def test_a_run_has_its_name_while_what_it_needs_is_made(data: str, tmp_path: Pat
     assert RunFolder.open(tmp_path / "run").config().identity() == wanted.resolved().identity()
     events.close()
     assert [type(event) for event in loop.train(wanted, tmp_path / "run")].count(Finished) == 2
+
+
+def test_after_the_largest_seed_those_of_earlier_runs_begin_again_at_0(data: str, tmp_path: Path) -> None:
+    wanted = config(data, "ban", epochs=2, seed=MAX_SEED, checkpoint_seconds=60.0)
+    seeds = [event.config.seed for event in loop.train(wanted, tmp_path / "run") if isinstance(event, Started)]
+    assert seeds == [loop.SEEDS_TO_EARLIER_RUN - 1, MAX_SEED]
 
 
 def test_seeds_of_their_own_for_noise_and_split_stay(data: str, tmp_path: Path) -> None:
