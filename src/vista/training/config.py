@@ -122,7 +122,7 @@ class TrainConfig:
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, but it must be one of {', '.join(known)}")
         check_device(self.device)
-        noise.parse(self.noise)
+        object.__setattr__(self, "noise", noise.parse(self.noise).spec)  # one spelling: the same labels, the same run
 
     def data_seeds(self) -> tuple[int, int]:
         """The seeds of labels and split: the run's own where none is given."""
