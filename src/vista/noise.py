@@ -126,8 +126,9 @@ class NoisyLabels:
         return digest.hexdigest()
 
     def rate(self, among: np.ndarray) -> float:
-        """The share of the labels of these samples that differ from the true ones."""
-        return float(np.mean(self.given[among] != self.true[among]))
+        """Of these samples' labels, the share that differ from the true ones; one that is missing is no label."""
+        labelled = among[self.given[among] >= 0]
+        return float(np.mean(self.given[labelled] != self.true[labelled])) if len(labelled) else 0.0
 
     def save(self, path: str | Path) -> None:
         """Write a safetensors file; it appears under its name only when complete."""

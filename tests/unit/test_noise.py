@@ -138,6 +138,13 @@ def test_make_leaves_the_shipped_labels_alone():
     assert noise.make("asymmetric:0.29", shipped, 10, 3).rate(np.arange(len(shipped))) == 0.29
 
 
+def test_a_label_that_is_missing_is_not_wrong():
+    labels = noise.NoisyLabels(np.array([0, 2, -1, -1, 2, 0]), np.array([0, 1, 2, 0, 2, 0]), "file:a.csv", 0)
+    assert labels.rate(np.arange(6)) == 0.25
+    assert labels.rate(np.array([0, 2, 4])) == 0.0
+    assert labels.rate(np.array([2, 3])) == 0.0, "where nothing is labelled nothing is wrong"
+
+
 def test_the_hash_tells_artefacts_apart_and_stays_for_ever(tmp_path):
     made = noise.make("symmetric:0.4", LABELS, 10, 3)
     assert made.hash == noise.make("symmetric:0.40", LABELS, 10, 3).hash
