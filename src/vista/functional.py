@@ -88,15 +88,17 @@ def one_hot(labels: Tensor, num_classes: int, dtype: torch.dtype = torch.float32
 
 
 @_for_both
-@functools.wraps(losses.soft_cross_entropy)
 def soft_cross_entropy(
     logits: Tensor,
     targets: Tensor,
     reduction: losses.Reduction = "mean",
     sample_weight: Tensor | None = None,
     class_weight: Tensor | None = None,
-    rows: Tensor | None = None,
 ) -> Tensor:
+    r""":math:`-\sum_k c_k\,\tilde y_{ik} \log p_{ik}` for logits and targets ``[B, K]``, each row times its weight.
+
+    ``mean`` divides by the number of rows whatever their weights.
+    """
     size, classes = as_logits(logits, "logits").shape
     for name, values, shape in (
         ("targets", targets, (size, classes)),
@@ -105,12 +107,15 @@ def soft_cross_entropy(
     ):
         if values is not None:
             check_shape(values, shape, name)
-    return losses.soft_cross_entropy(logits, targets, reduction, sample_weight, class_weight, rows)
+    return losses.soft_cross_entropy(logits, targets, reduction, sample_weight, class_weight)
 
 
 @_for_both
-@functools.wraps(teachers.teacher)
-def teacher(predictions: Mapping[int, Tensor], weights: Mapping[int, float], out: Tensor | None = None) -> Tensor:
+def teacher(predictions: Mapping[int, Tensor], weights: Mapping[int, float]) -> Tensor:
+    r""":math:`Q(x) = \sum_s w_s p_s(x)`, float32 ``[N, K]``, from predictions ``[N, K]`` of any float type.
+
+    Summed in float32 in the order of the epochs, then renormalised, because float16 rows sum to one only roughly.
+    """
     for state, weight in weights.items():
         if state not in predictions:
             there = ", ".join(map(str, predictions))
@@ -122,7 +127,7 @@ def teacher(predictions: Mapping[int, Tensor], weights: Mapping[int, float], out
         check_shape(predictions[state], predictions[next(iter(weights))].shape, f"predictions[{state}]")
     if weights and sum(weights.values()) == 0:
         raise ValueError("weights sum to 0, but at least one must be greater than 0")
-    return teachers.teacher(predictions, weights, out)
+    return teachers.teacher(predictions, weights)
 
 
 @functools.wraps(teachers.blend)

@@ -41,6 +41,22 @@ def test_arrays_give_arrays_and_tensors_give_tensors(function, expected, dtype) 
     assert function(CORRECT.astype(np.float32)).tolist() == expected, "zeros and ones of any type are bools"
 
 
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("teacher", ["predictions", "weights"]),
+        ("soft_cross_entropy", ["logits", "targets", "reduction", "sample_weight", "class_weight"]),
+    ],
+)
+def test_what_a_training_step_hands_down_is_no_argument_here(name: str, parameters: list[str]) -> None:
+    """Of an array ``out`` a copy was filled, and ``rows`` was not checked."""
+    assert list(inspect.signature(getattr(functional, name)).parameters) == parameters
+    with pytest.raises(TypeError, match="unexpected keyword argument 'out'"):
+        functional.teacher({1: np.full((1, 2), 0.5)}, {1: 1.0}, out=np.zeros((1, 2)))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'rows'"):
+        functional.soft_cross_entropy(LOGITS, SOFT, rows=torch.tensor(2))
+
+
 def test_light_coverage_counts_epochs_from_1() -> None:
     expected = [{1: 2}, {1: 1, 2: 3}, {1: 1, 2: 3}]
     assert functional.light_coverage(CORRECT, 0.0) == expected
