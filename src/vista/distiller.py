@@ -16,7 +16,7 @@ from torch import Tensor
 from vista import coverage, exchange, schedule, teacher
 from vista.checks import as_labels, as_logits, as_numbers, check_finite, check_index, check_logits, whole
 from vista.faults import FirstFault
-from vista.losses import Reduction, cross_entropy_and_probs, one_hot, reduce, rows_with_target, wide
+from vista.losses import Reduction, cross_entropy_and_probs, one_hot, reduce, rows_with_target, transformed, wide
 from vista.options import Options
 from vista.schedule import check_epochs
 from vista.store import PredictionStore, check_room
@@ -129,6 +129,11 @@ class Vista:
         """
         rows = self._rows(logits, index)
         recording = targets is None and self._options.record == "train" and torch.is_grad_enabled()
+        if recording and transformed():
+            raise RuntimeError(
+                "loss() cannot remember predictions inside torch.func: give it targets=vista.targets(index) there, "
+                "and call record(logits, index) outside"
+            )
         # A checked card may have sent a bad row to the spare one, whose target is empty.
         whole = targets is None and not len(self._missing) and not (self._checks and logits.is_cuda)
         if targets is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -46,11 +47,17 @@ def cross_entropy_and_probs(
     ``sum_to_one`` promises that every row of ``targets`` is a distribution, which spares the gradient two passes.
     """
     weighted = targets if class_weight is None else targets * class_weight
-    if weighted.requires_grad and torch.is_grad_enabled():  # somebody learns these: composed, all have their gradient
+    learned = weighted.requires_grad and torch.is_grad_enabled()
+    if learned or transformed():  # composed, everything has its gradient, and every transform knows its way
         log_p = wide(logits).log_softmax(dim=-1)
         return -(log_p * weighted).sum(dim=-1), log_p.detach().exp()
     losses, probs = _SoftCrossEntropy.apply(wide(logits), weighted, sum_to_one and class_weight is None)
     return losses, probs
+
+
+# Whether torch.func.grad, vmap or the like is at work. A Function that these know would cost every step the time in
+# which torch looks at its signature.
+transformed: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
 
 
 class _SoftCrossEntropy(torch.autograd.Function):

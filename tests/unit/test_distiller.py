@@ -532,6 +532,17 @@ def test_numbers_of_a_state_are_whole(part: str, value: Any) -> None:
         vista.load_state_dict({**state, part: value})
 
 
+def test_inside_a_transform_of_torch_func_the_loss_is_that_of_targets_given_and_nothing_is_recorded() -> None:
+    vista, logits = make(), drawn(N, 0)
+    with pytest.raises(RuntimeError, match=r"cannot remember predictions inside torch\.func: give it targets="):
+        torch.func.grad(lambda z: vista.loss(z, ALL))(logits)
+    assert not vista.state_dict()["seen"].any()
+    found = torch.func.grad(lambda z: vista.loss(z, ALL, targets=vista.targets(ALL)))(logits)
+    torch.testing.assert_close(found, torch.func.grad(lambda z: F.cross_entropy(z, LABELS))(logits))
+    evaluated = make(record="eval")
+    torch.testing.assert_close(torch.func.grad(lambda z: evaluated.loss(z, ALL))(logits), found)
+
+
 def test_an_ignored_label_is_a_whole_number() -> None:
     with pytest.raises(TypeError, match="ignore_index is 'x', but a whole number is needed"):
         make(ignore_index="x")

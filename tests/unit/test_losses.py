@@ -93,6 +93,25 @@ def test_the_gradient_has_a_gradient(logits: Tensor, targets: Tensor, sum_to_one
     torch.testing.assert_close(second, torch.autograd.grad(theirs.square().sum(), z)[0])
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_transforms_of_torch_func_differentiate_it_like_anything_else(
+    logits: Tensor, targets: Tensor, weighted: bool
+) -> None:
+    class_weight = drawn(5, seed=2).abs() if weighted else None
+
+    def ours(z: Tensor, soft: Tensor = targets) -> Tensor:
+        return soft_cross_entropy(z, soft, "sum", class_weight=class_weight)
+
+    def theirs(z: Tensor) -> Tensor:
+        return F.cross_entropy(z, targets, class_weight, reduction="sum")
+
+    torch.testing.assert_close(torch.func.grad(ours)(logits), torch.func.grad(theirs)(logits))
+    second = torch.func.jacrev(torch.func.grad(ours))(logits)
+    torch.testing.assert_close(second, torch.func.jacrev(torch.func.grad(theirs))(logits))
+    alone = torch.func.vmap(torch.func.grad(lambda z, soft: ours(z[None], soft[None])))(logits, targets)
+    torch.testing.assert_close(alone, torch.func.grad(theirs)(logits))
+
+
 @pytest.mark.parametrize("learned", ["logits", "targets", "class_weight", "sample_weight", "all"])
 def test_whoever_learns_targets_or_weights_has_their_gradient(logits: Tensor, targets: Tensor, learned: str) -> None:
     values = {"logits": logits, "targets": targets, "class_weight": drawn(5, seed=2).abs(),
