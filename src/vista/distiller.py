@@ -227,6 +227,7 @@ class Vista:
         absent = [part for part in STATE if part not in state]
         if absent:
             raise ValueError(f"the state lacks {', '.join(absent)}: it is damaged, or not whole")
+        _check_kinds(state)
         for name, ours in self._describe().items():
             theirs = state["identity"].get(name)
             if theirs != ours:
@@ -239,14 +240,16 @@ class Vista:
         )
         predictions = {int(s): rows.to(self.device) for s, rows in state["predictions"].items()}
         current, seen = state["current"].to(self.device), state["seen"].to(self.device)
-        bits = state["coverage"].cpu().numpy().copy().view(np.uint64)
+        packed = np.ascontiguousarray(state["coverage"].cpu().numpy())
         rows = tuple(self._store.current[:-1].shape)
         shapes = {tuple(kept.shape) for kept in (current, *predictions.values())}
         if not (
             shapes == {rows}
             and tuple(seen.shape) == rows[:1]
             and len(states) == len(counts)
-            and bits.shape == (len(states), self._bits.shape[1])
+            and packed.dtype == np.uint8
+            and packed.shape == (len(states), self._bits.view(np.uint8).shape[1])
+            and self._could_count(counts, packed.view(np.uint64))
             and set(predictions) == set(states)
             and states == sorted({*states})
             and all(0 < s <= epoch for s in states)
@@ -256,7 +259,7 @@ class Vista:
             raise ValueError(
                 f"the state of epoch {epoch} does not fit together: it is damaged, or put together by hand"
             )
-        self.epoch, self._states, self._counts, self._bits = epoch, states, counts, bits
+        self.epoch, self._states, self._counts, self._bits = epoch, states, counts, packed.copy().view(np.uint64)
         self._store.current[:-1], self._store.seen[:-1], self._store.states = current, seen, predictions
         self._make_targets()
 
@@ -378,6 +381,16 @@ class Vista:
         for s in set(self._store.states) - set(self._states):
             del self._store.states[s]
 
+    def _could_count(self, counts: Sequence[int], bits: coverage.Bits) -> bool:
+        """Whether a sweep that left these states can have counted this of each of them.
+
+        Counts are taken before the pruning. What a tolerance prunes may have covered samples that a kept state covers,
+        so there a sweep over the kept ones alone counts as much or more.
+        """
+        found, swept = np.array(counts, dtype=np.int64), coverage.sweep(bits, self._options.order)
+        kept = coverage.above_tolerance(found, self.tau, len(self._val_labels)) | self._options.needs_every_state
+        return bool((kept & (found <= swept if self.tau else found == swept)).all())
+
     def _anchors(self) -> dict[int, float]:
         """The contributing set and its weights."""
         kind = self._options.weights
@@ -420,6 +433,29 @@ class Vista:
         if not anchors:
             event = f"no state covers more than {self.tau:g} of the validation set: the next targets are the labels"
         return Summary(self.epoch, accuracy, anchors, self._beta(), unrecorded, event, self._options)
+
+
+def _check_kinds(state: Mapping[str, Any]) -> None:
+    """Refuse parts that are not what a state holds; whether they fit together is seen later."""
+    fits = {
+        "identity": ("named values are", lambda part: isinstance(part, Mapping)),
+        "states": ("a list is", lambda part: isinstance(part, list | tuple)),
+        "counts": ("a list is", lambda part: isinstance(part, list | tuple)),
+        "coverage": ("a tensor is", lambda part: isinstance(part, Tensor)),
+        "current": ("a tensor is", lambda part: isinstance(part, Tensor)),
+        "seen": ("a tensor is", lambda part: isinstance(part, Tensor)),
+        "predictions": ("a tensor for each state is", _are_predictions),
+    }
+    for name, (needed, is_that) in fits.items():
+        if not is_that(state[name]):
+            kind = type(state[name]).__name__
+            raise ValueError(f"the state's {name} is a {kind}, but {needed} needed: it is damaged")
+
+
+def _are_predictions(part: Any) -> bool:
+    return isinstance(part, Mapping) and all(
+        str(s).isdecimal() and isinstance(rows, Tensor) for s, rows in part.items()
+    )
 
 
 def _digest(labels: Tensor) -> str:

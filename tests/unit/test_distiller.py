@@ -532,6 +532,43 @@ def test_numbers_of_a_state_are_whole(part: str, value: Any) -> None:
         vista.load_state_dict({**state, part: value})
 
 
+@pytest.mark.parametrize(
+    ("part", "value", "kind"),
+    [
+        ("identity", [], "list"),
+        ("predictions", [1], "list"),
+        ("predictions", {"1": 5}, "dict"),
+        ("predictions", {"one": torch.zeros(N, K)}, "dict"),
+        ("states", 1, "int"),
+        ("counts", "1", "str"),
+        ("coverage", [[0]], "list"),
+        ("current", None, "NoneType"),
+        ("seen", {}, "dict"),
+    ],
+)
+def test_a_part_of_another_kind_is_named(part: str, value: Any, kind: str) -> None:
+    vista, state = make(), in_the_middle().state_dict()
+    before = vista.state_dict()
+    with pytest.raises(ValueError, match=rf"the state's {part} is a {kind}, but .* needed: it is damaged"):
+        vista.load_state_dict({**state, part: value})
+    assert_same(vista.state_dict(), before)
+
+
+@pytest.mark.parametrize("options", [{}, {"tau": 0.2}, {"weights": "accuracy"}, {"order": "newest"}])
+def test_every_state_of_a_training_loads_and_none_whose_counts_are_not_those_of_its_bits(
+    options: dict[str, Any],
+) -> None:
+    vista = make(**options)
+    for epoch, samples in enumerate([(0, 1), (1, 2, 3), (0, 2, 3), (4,), (1, 2, 3, 5)]):
+        train(vista, drawn(N, epoch))
+        vista.end_epoch(right(*samples))
+        state = vista.state_dict()
+        make(**options).load_state_dict(state)
+        for wrong in ([99] * len(state["counts"]), [-1] * len(state["counts"])):
+            with pytest.raises(ValueError, match=f"the state of epoch {epoch + 1} does not fit together"):
+                make(**options).load_state_dict({**state, "counts": wrong})
+
+
 def test_inside_a_transform_of_torch_func_the_loss_is_that_of_targets_given_and_nothing_is_recorded() -> None:
     vista, logits = make(), drawn(N, 0)
     with pytest.raises(RuntimeError, match=r"cannot remember predictions inside torch\.func: give it targets="):
@@ -558,6 +595,12 @@ def test_an_ignored_label_is_a_whole_number() -> None:
         ("predictions", lambda part: {s: rows[:3] for s, rows in part.items()}),
         ("coverage", lambda part: torch.cat([part, part])),
         ("counts", lambda part: [*part, 1]),
+        ("counts", lambda part: [99] * len(part)),
+        ("counts", lambda part: [0] * len(part)),
+        ("coverage", lambda part: part[:, :5]),
+        ("coverage", lambda part: part.float()),
+        ("coverage", lambda part: part[0]),
+        ("coverage", lambda part: part * 0),
         ("epoch", lambda _part: 99),
         ("epoch", lambda _part: 0),
         ("predictions", lambda part: {s: rows / 0 for s, rows in part.items()}),
