@@ -32,6 +32,7 @@ OWN = frozenset((
     CONFIG, ENVIRONMENT, DATA, METRICS, LABELS, SPLIT, TEACHER, LOCK, *WEIGHTS.values(), EPOCHS, TIMINGS, COVERAGE,
     EARLIER, TENSORBOARD, checkpoint.FOLDER, checkpoint.BLOBS,
 ))  # fmt: skip
+LITTER = frozenset((".DS_Store", "Thumbs.db", "desktop.ini"))  # what file managers leave: nobody's work
 OWN_INSIDE = (  # what lies in the folders among them; in that of earlier runs, runs
     f"{TENSORBOARD}/events.out.tfevents.*",
     *(f"{checkpoint.FOLDER}/*/{file}" for file in (checkpoint.STATE, checkpoint.TENSORS, checkpoint.MANIFEST)),
@@ -139,7 +140,7 @@ class RunFolder:
         for path in (self.path / EARLIER).glob("*"):
             below = [f"/{name}" for name in RunFolder(path).strangers(besides)] if path.is_dir() else [""]
             found += [f"{EARLIER}/{path.name}{name}" for name in below]
-        return sorted(found)
+        return sorted(name for name in found if name.rpartition("/")[2] not in LITTER)
 
     def size(self) -> int:
         """Bytes on disk, without those of other runs that lie in the folder."""

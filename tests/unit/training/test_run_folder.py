@@ -125,7 +125,7 @@ def test_metrics_without_a_number_are_damaged(tmp_path: Path, which: str, value:
 def test_what_no_training_put_there_is_a_stranger(tmp_path: Path) -> None:
     for name in (*run_folder.OWN, ".hidden", "thesis.tex", "notes"):
         (tmp_path / name).touch()
-    assert RunFolder(tmp_path).strangers() == ["notes", "thesis.tex"]
+    assert RunFolder(tmp_path).strangers() == [".hidden", "notes", "thesis.tex"]
     assert {"lock", "tensorboard", "earlier", "checkpoints", "blobs", "config.json"} <= run_folder.OWN
 
 
@@ -198,6 +198,8 @@ def test_what_no_training_put_into_the_folder_is_told_from_what_it_did(data: str
         "blobs/.0123abcd.safetensors.0-host-12.tmp",
         ".metrics.json.0-host-12.tmp",
         "earlier/teacher/.epochs.jsonl.0.tmp",
+        ".DS_Store",
+        "checkpoints/Thumbs.db",
     ):
         (run.path / file).parent.mkdir(exist_ok=True)
         (run.path / file).touch()
