@@ -114,10 +114,12 @@ def test_a_list_that_the_description_lacks_is_named(tmp_path: Path, lacking: str
 @pytest.mark.parametrize("which", ["best", "last"])
 @pytest.mark.parametrize("value", [None, "0.5", float("nan"), float("inf")])
 def test_metrics_without_a_number_are_damaged(tmp_path: Path, which: str, value: Any) -> None:
-    whole = {name: {"test": {"top1": 0.5}} for name in ("best", "last")}
+    whole = {name: {"test": {"top1": 0.5, "ece": 0.1, "aurc": 0.1}} for name in ("best", "last")}
     (tmp_path / run_folder.METRICS).write_text(json.dumps(whole))
     assert RunFolder(tmp_path).metrics() == whole
-    (tmp_path / run_folder.METRICS).write_text(json.dumps({**whole, which: {"test": {"top1": value}}}))
+    (tmp_path / run_folder.METRICS).write_text(
+        json.dumps({**whole, which: {"test": {**whole[which]["test"], "top1": value}}})
+    )
     with pytest.raises(ValueError, match=rf"metrics\.json is damaged: {which}\.test\.top1 is {value!r}, where"):
         RunFolder(tmp_path).metrics()
 
