@@ -107,7 +107,7 @@ CUTMIX = 0.7  # of the batches
     ("method", "cutmix"),
     [
         *((method, 0.0) for method in ("ce", "vista", "ps-kd", "tf-kd", "elr", "cs-kd", "zipf-ls")),
-        *((method, CUTMIX) for method in ("ce", "vista", "zipf-ls", "tf-kd")),
+        *((method, CUTMIX) for method in ("ce", "zipf-ls")),
     ],
 )
 def test_labels_that_are_missing_weigh_the_same_in_any_number_of_processes(
@@ -144,13 +144,6 @@ def test_processes_end_in_the_same_state(trainer: Trainer, data: str, tmp_path: 
     own = {part for part in parts if ended[f"state of process 0: {part}"] != ended[f"state of process 1: {part}"]}
     assert own == {"generator", "losses"}
     assert {"network", "momentum", "method", "best", "record"} <= parts - own
-
-
-def test_each_process_meets_its_own_last_batch_again(trainer: Trainer, data: str, tmp_path: Path) -> None:
-    trainer(config(data, "dlb"), tmp_path / "run", processes=2)
-    ended = ended_as(tmp_path / "run", 2)
-    assert ended["state of process 0: network"] == ended["state of process 1: network"]
-    assert ended["state of process 0: method"] != ended["state of process 1: method"]
 
 
 def test_a_part_that_is_damaged_in_one_process_is_used_by_none(trainer: Trainer, data: str, tmp_path: Path) -> None:
