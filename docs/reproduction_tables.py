@@ -5,7 +5,6 @@ python docs/reproduction_tables.py     # writes them anew; the words around them
 
 from __future__ import annotations
 
-import statistics
 from pathlib import Path
 
 from vista.reproduce import ledger, page, protocol
@@ -53,9 +52,8 @@ class Ledger:
 
     def gain(self, setting: str, method: str, which: str) -> str:
         """Over plain training, seed by seed."""
-        plain = {run.config.seed: _top1(run, which) for run in self.runs(setting, "ce")}
         ours = self.runs(setting, method) if method != "ce" else []
-        return _signed([_top1(run, which) - plain[run.config.seed] for run in ours if run.config.seed in plain])
+        return page.signed(page.gain(ours, self.runs(setting, "ce"), "accuracy", which))
 
 
 def measured(known: Ledger) -> list[str]:
@@ -96,21 +94,12 @@ def in_short(known: Ledger) -> list[str]:
     return rows
 
 
-def _top1(run: LedgerRecord, which: str) -> float:
-    return 100.0 * float(run.metrics[which]["test"]["top1"])
-
-
 def _accuracies(runs: list[LedgerRecord]) -> list[str]:
     return [str(page.measured(runs, "accuracy", which)) for which in WHICH]
 
 
 def _anchors(runs: list[LedgerRecord]) -> str:
     return ", ".join(str(run.metrics["anchors_max"]) for run in runs if run.metrics["anchors_max"])
-
-
-def _signed(values: list[float]) -> str:
-    error = f" ± {statistics.stdev(values) / len(values) ** 0.5:.2f}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):+.2f}{error}" if values else ""
 
 
 def _of_the_paper(setting: str, method: str) -> tuple[str, str]:

@@ -15,14 +15,13 @@ from torch import Tensor
 
 from vista import coverage, exchange, schedule, teacher
 from vista.checks import as_labels, as_logits, as_numbers, check_finite, check_index, check_logits, whole
+from vista.distiller_state import FORMAT, check_parts
 from vista.faults import FirstFault
 from vista.losses import Reduction, cross_entropy_and_probs, one_hot, reduce, rows_with_target, transformed, wide
 from vista.options import Options
 from vista.schedule import check_epochs
 from vista.store import PredictionStore, check_room
 
-FORMAT = 1
-STATE = ("identity", "epoch", "states", "counts", "coverage", "current", "seen", "predictions")
 Record = Literal["train", "eval"]
 Start = Literal["hard", "uniform"]
 
@@ -222,12 +221,7 @@ class Vista:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where ``state`` was taken, after any step. It must come from the same data and options."""
-        if state.get("format") != FORMAT:
-            raise ValueError(f"the state has format {state.get('format')!r}, but this version reads format {FORMAT}")
-        absent = [part for part in STATE if part not in state]
-        if absent:
-            raise ValueError(f"the state lacks {', '.join(absent)}: it is damaged, or not whole")
-        _check_kinds(state)
+        check_parts(state)
         for name, ours in self._describe().items():
             theirs = state["identity"].get(name)
             if theirs != ours:
@@ -433,29 +427,6 @@ class Vista:
         if not anchors:
             event = f"no state covers more than {self.tau:g} of the validation set: the next targets are the labels"
         return Summary(self.epoch, accuracy, anchors, self._beta(), unrecorded, event, self._options)
-
-
-def _check_kinds(state: Mapping[str, Any]) -> None:
-    """Refuse parts that are not what a state holds; whether they fit together is seen later."""
-    fits = {
-        "identity": ("named values are", lambda part: isinstance(part, Mapping)),
-        "states": ("a list is", lambda part: isinstance(part, list | tuple)),
-        "counts": ("a list is", lambda part: isinstance(part, list | tuple)),
-        "coverage": ("a tensor is", lambda part: isinstance(part, Tensor)),
-        "current": ("a tensor is", lambda part: isinstance(part, Tensor)),
-        "seen": ("a tensor is", lambda part: isinstance(part, Tensor)),
-        "predictions": ("a tensor for each state is", _are_predictions),
-    }
-    for name, (needed, is_that) in fits.items():
-        if not is_that(state[name]):
-            kind = type(state[name]).__name__
-            raise ValueError(f"the state's {name} is a {kind}, but {needed} needed: it is damaged")
-
-
-def _are_predictions(part: Any) -> bool:
-    return isinstance(part, Mapping) and all(
-        str(s).isdecimal() and isinstance(rows, Tensor) for s, rows in part.items()
-    )
 
 
 def _digest(labels: Tensor) -> str:

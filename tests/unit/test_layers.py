@@ -31,7 +31,7 @@ LAYERS = [  # lowest first; a room may use its own layer and what lies below
         "fused_sum",
         "spreadsheet",
     },
-    {"store", "teacher", "fusion", "options"},
+    {"store", "teacher", "fusion", "options", "distiller_state"},
     {"distiller", "functional"},
     {"data", "models"},
     {"methods"},

@@ -24,11 +24,11 @@ from vista.training.processes import at_once_on_cpu, drive_in_processes
 from vista.training.run_folder import RunFolder
 
 REPORTED = {"top1": "accuracy %", "top5": "top-5 %", "nll": "NLL", "ece": "ECE %", "aurc": "AURC %"}
-SHOWN = [
-    "deviation_gap.val_given",
+OF_WEIGHTS = [
     *(f"{which}.epoch" for which in ("best", "last")),
     *(f"{which}.{part}.{name}" for which in ("best", "last") for part in ("val", "test") for name in REPORTED),
 ]
+SHOWN, OF_NETWORK = ["deviation_gap.val_given", *OF_WEIGHTS], [f"network.{place}" for place in OF_WEIGHTS]
 
 
 def execute(
@@ -83,7 +83,7 @@ def print_result(folder: RunFolder, config: TrainConfig, metrics: dict[str, Any]
     """What a run came to."""
     if not distributed.is_first_process():
         return
-    folder.check_metrics(metrics, SHOWN)
+    folder.check_metrics(metrics, [*SHOWN, *(OF_NETWORK if "network" in metrics else ())])
     taken = seconds(folder)
     if as_json:
         print(json.dumps({"run": str(folder.path), "config": config.to_json(), "metrics": metrics, "seconds": taken}))

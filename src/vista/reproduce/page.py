@@ -52,6 +52,12 @@ def measured(records: list[LedgerRecord], measure: str, which: str) -> Measured 
     return _over_seeds(list(_by_seed(records, measure, which).values()))
 
 
+def gain(records: list[LedgerRecord], plain: list[LedgerRecord], measure: str, which: str) -> Measured | None:
+    """Of runs over plain ones, seed by seed, over the seeds that both have."""
+    ours, theirs = _by_seed(records, measure, which), _by_seed(plain, measure, which)
+    return _over_seeds([value - theirs[seed] for seed, value in ours.items() if seed in theirs])
+
+
 def _by_seed(records: list[LedgerRecord], measure: str, which: str) -> dict[int, float]:
     return {record.config.seed: grid.MEASURES[measure][1](record.metrics, which) for record in records}
 
@@ -107,10 +113,10 @@ def _row(cell: Cell, table: Study, by_cell: dict[str, list[LedgerRecord]]) -> st
     if best is None or last is None:
         return None
     is_gain = cell.note == "gain"
-    gain, gain_at_last = (_gain(cell, table, by_cell, records, which) for which in ("best", "last"))
+    at_best, at_last = (_gain(cell, table, by_cell, records, which) for which in ("best", "last"))
     paper_gain = cell.paper if is_gain else _paper_gain(cell, table)
     paper = None if is_gain else cell.paper
-    compared = (gain, paper_gain) if is_gain else (best, paper)
+    compared = (at_best, paper_gain) if is_gain else (best, paper)
     columns = [
         cell.setting,
         cell.method + (f" ({cell.note})" if cell.note and not is_gain else ""),
@@ -119,8 +125,8 @@ def _row(cell: Cell, table: Study, by_cell: dict[str, list[LedgerRecord]]) -> st
         str(best),
         str(last),
         _paper_text(paper),
-        _signed(gain),
-        _signed(gain_at_last),
+        signed(at_best),
+        signed(at_last),
         "" if paper_gain is None else f"{paper_gain.value:+.2f}",
         _verdict(*compared),
     ]
@@ -133,9 +139,7 @@ def _gain(
     """Over what plain training came to in the same setting, at the same epoch, seed by seed."""
     if cell.method == table.baseline or cell.measure == "anchors":
         return None
-    plain = _by_seed(by_cell.get(_unmixed(cell, table.baseline), []), cell.measure, which)
-    ours = _by_seed(records, cell.measure, which)
-    return _over_seeds([value - plain[seed] for seed, value in ours.items() if seed in plain])
+    return gain(records, by_cell.get(_unmixed(cell, table.baseline), []), cell.measure, which)
 
 
 def _paper_gain(cell: Cell, table: Study) -> Paper | None:
@@ -171,7 +175,8 @@ def _paper_text(paper: Paper | None) -> str:
     return f"{paper.value:.2f}" + (f" ± {paper.error:.2f}" if paper.error is not None else "")
 
 
-def _signed(value: Measured | None) -> str:
+def signed(value: Measured | None) -> str:
+    """A gain as a table has it."""
     if value is None:
         return ""
     return f"{value.mean:+.2f}" + (f" ± {value.error:.2f}" if value.error is not None else "")

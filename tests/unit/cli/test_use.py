@@ -378,9 +378,13 @@ def test_of_fused_epochs_every_command_says_that_it_has_one_network(vista: Vista
         ("export", "kf", "--to", "net.safetensors"),
     ):
         assert "kf fuses predictions of several epochs in the end; this is the network alone" in vista(*words).err
-    alone = json.loads(Path("kf/metrics.json").read_text())["network"]
+    metrics = json.loads(Path("kf/metrics.json").read_text())
+    alone = metrics["network"]
     told = json.loads(vista("evaluate", "kf", "--json").out)
     assert [told[which]["test"]["top1"] for which in alone] == [alone[which]["test"]["top1"] for which in alone]
+    Path("kf/metrics.json").write_text(json.dumps({**metrics, "network": {"best": alone["best"]}}))
+    damaged = vista("train", *small, "--method", "kf", "--out", "kf", "--quiet")
+    assert "metrics.json is damaged: network.last.epoch is None" in damaged.err
 
 
 # ---------------------------------------------------------------- methods and data
