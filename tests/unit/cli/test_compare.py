@@ -47,7 +47,8 @@ def test_json_holds_the_promised_rows_and_nothing_else_is_on_stdout(vista: Vista
 
 
 def test_finished_runs_are_reused_and_said_so(vista: Vista, small: Small) -> None:
-    first = vista("compare", *small, "--methods", "ce", "--seeds", "2", "--out", "c", "--json")
+    alone = ("--at-once", "1", "--json")
+    first = vista("compare", *small, "--methods", "ce", "--seeds", "2", "--out", "c", *alone)
     again = vista("compare", *small, "--methods", "ce,vista", "--seeds", "2", "--out", "c", "--at-once", "2", "--json")
     assert json.loads(first.out)["rows"][0] == json.loads(again.out)["rows"][0]
     assert again.err.count("had finished before") == 2
@@ -61,7 +62,7 @@ def test_finished_runs_are_reused_and_said_so(vista: Vista, small: Small) -> Non
 
 
 def test_the_table_names_every_method_and_marks_reconstructions(vista: Vista, small: Small) -> None:
-    said = vista("compare", *small, "--methods", "ce, tsd", "--seeds", "1", "--quiet")
+    said = vista("compare", *small, "--methods", "ce, tsd", "--seeds", "1", "--at-once", "1", "--quiet")
     assert said.code == 0
     assert Path("runs/compare-npz-blobs.npz-symmetric-0.2/tsd-seed0").is_dir()
     assert "tsd †" in said.out
@@ -71,7 +72,8 @@ def test_the_table_names_every_method_and_marks_reconstructions(vista: Vista, sm
 
 
 def test_a_run_that_fails_does_not_stop_the_others(vista: Vista, small: Small) -> None:
-    said = vista("compare", *small, "--methods", "byot,ce", "--seeds", "1", "--out", "c", "--json")
+    words = ("compare", *small, "--methods", "byot,ce", "--seeds", "1", "--out", "c")
+    said = vista(*words, "--json")
     assert said.code == 1
     byot, ce = json.loads(said.out)["rows"]
     assert byot["seeds"] == 0
@@ -80,7 +82,7 @@ def test_a_run_that_fails_does_not_stop_the_others(vista: Vista, small: Small) -
     assert ce["seeds"] == 1
     assert ce["best"]["se"] is None
     assert "vista: error: byot-seed0: " in said.err
-    assert "failed" in vista("compare", *small, "--methods", "byot,ce", "--seeds", "1", "--out", "c", "--quiet").out
+    assert "failed" in vista(*words, "--at-once", "1", "--quiet").out
 
 
 def test_one_reason_for_all_failures_is_told_once(vista: Vista) -> None:

@@ -86,7 +86,7 @@ def test_a_signal_stops_all_with_a_checkpoint_each(data: str, tmp_path: Path, al
     assert raised.value.signal == signal.SIGTERM
     assert not (tmp_path / "elr").exists(), "nothing begins after a signal"
     events: list[Event] = []
-    drive_in_processes(jobs, lambda job, event: events.append(event), at_once=3)
+    drive_in_processes(jobs, lambda job, event: events.append(event), at_once=2)
     assert all(job.error is None for job in jobs)
     assert len([event for event in events if isinstance(event, Started)]) <= 3
     assert {method: files(tmp_path / method) for method in METHODS} == alone
