@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.distributed import distributed_c10d
 
 from vista import durable, methods, models
-from vista.training import loop, results, run_folder
+from vista.training import loop, results, run_folder, run_lock
 from vista.training.config import TrainConfig
 from vista.training.drive import Job, drive
 from vista.training.events import Event, Stepped
@@ -41,7 +41,7 @@ from vista.training.training import Training
 
 WAITS_AT = "VISTA_TEST_WAITS_AT"
 TRAINED, HELD_OUT, TESTED = 127, 31, 50  # the first two are prime: no number of processes divides them
-NOT_OF_THE_SEED = run_folder.ENVIRONMENT, run_folder.LOCK, TIMINGS
+NOT_OF_THE_SEED = run_folder.ENVIRONMENT, run_lock.FILE, TIMINGS
 
 
 # ---------------------------------------------------------------- what is trained

@@ -1,16 +1,15 @@
-"""The folder of a run: what lies where, who may write it, and the trained network out of it."""
+"""The folder of a run: what lies where, and what is read out of it; runs below a folder."""
 
 from __future__ import annotations
 
-import fcntl
 import math
 import os
 import shutil
-from collections.abc import Container, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Container, Iterable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -19,18 +18,18 @@ from torch import Tensor
 from vista import durable
 from vista.noise import NoisyLabels
 from vista.split import Split
-from vista.training import checkpoint
+from vista.training import checkpoint, run_lock
 from vista.training.config import TrainConfig
 from vista.training.record import COVERAGE, EPOCHS, TIMINGS, Record
 
 CONFIG, ENVIRONMENT, DATA, METRICS = "config.json", "environment.json", "data.json", "metrics.json"
-LABELS, SPLIT, TEACHER, LOCK = "labels.safetensors", "split.safetensors", "teacher.safetensors", "lock"
+LABELS, SPLIT, TEACHER = "labels.safetensors", "split.safetensors", "teacher.safetensors"
 EARLIER, TENSORBOARD, ASIDE = "earlier", "tensorboard", ".replaced"
 Which = Literal["best", "last"]
 WEIGHTS: dict[Which, str] = {"best": "best.safetensors", "last": "last.safetensors"}
 OWN = frozenset((
-    CONFIG, ENVIRONMENT, DATA, METRICS, LABELS, SPLIT, TEACHER, LOCK, *WEIGHTS.values(), EPOCHS, TIMINGS, COVERAGE,
-    EARLIER, TENSORBOARD, checkpoint.FOLDER, checkpoint.BLOBS,
+    CONFIG, ENVIRONMENT, DATA, METRICS, LABELS, SPLIT, TEACHER, *WEIGHTS.values(), EPOCHS, TIMINGS, COVERAGE,
+    EARLIER, TENSORBOARD, checkpoint.FOLDER, checkpoint.BLOBS, run_lock.FILE,
 ))  # fmt: skip
 LITTER = frozenset((".DS_Store", "Thumbs.db", "desktop.ini"))  # what file managers leave: nobody's work
 OWN_INSIDE = (  # what lies in the folders among them; in that of earlier runs, runs
@@ -153,58 +152,9 @@ class RunFolder:
     def delete(self) -> None:
         shutil.rmtree(self.path)
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """One process at a time may train in a folder. Of a run that is refused before it writes nothing stays."""
-        made = self._missing()
-        with self._lock_file() as file:
-            file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
-            try:
-                yield
-            finally:
-                self._leave(made)
-
-    def _missing(self) -> list[Path]:
-        """The folders that must be made for this one, the innermost first."""
-        missing = []
-        for place in (self.path, *self.path.parents):
-            if place.is_dir():
-                break
-            if place.exists():
-                raise NotADirectoryError(f"{place} is a file, but a run needs a folder: choose another --out")
-            missing.append(place)
-        return missing
-
-    def _lock_file(self) -> IO[str]:
-        """The file of the lock, locked."""
-        while True:
-            self.path.mkdir(parents=True, exist_ok=True)
-            file = open(self.path / LOCK, "a+")  # noqa: SIM115  (whoever asks for the lock closes it)
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.samestat(os.fstat(file.fileno()), os.stat(self.path / LOCK)):
-                    return file
-                file.close()
-            except FileNotFoundError:  # its last owner deleted it before we had locked it
-                file.close()
-            except BlockingIOError as error:
-                with file:
-                    file.seek(0)
-                    owner = file.read().strip() or "another one"
-                raise RuntimeError(f"{self.path} is in use by process {owner}: wait until that has ended") from error
-
-    def _leave(self, made: list[Path]) -> None:
-        """Take away the lock, and the folders that were made for it, if nothing else came into them."""
-        if not self.path.is_dir() or [path.name for path in self.path.iterdir()] != [LOCK]:
-            return
-        (self.path / LOCK).unlink()
-        for folder in made:
-            try:
-                folder.rmdir()
-            except OSError:  # somebody else's things lie in it
-                return
+    def locked(self) -> AbstractContextManager[None]:
+        """One process at a time may train in a folder."""
+        return run_lock.locked(self.path)
 
 
 def _size(root: Path, without: Container[str] = ()) -> int:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from trainings import Trainer, config, damage, stopped, train
 
 import vista
-from vista.training import run_folder
+from vista.training import run_folder, run_lock
 from vista.training.run_folder import RunFolder, find_runs, owner_of
 
 
@@ -163,7 +161,7 @@ def test_a_second_process_is_refused_naming_the_first(data: str, tmp_path: Path,
         assert ended.failed
         said = f"{tmp_path / 'run'} is in use by process {os.getpid()}: wait until that has ended"
         assert f"RuntimeError: {said}" in ended.output
-        assert [path.name for path in (tmp_path / "run").iterdir()] == [run_folder.LOCK]
+        assert [path.name for path in (tmp_path / "run").iterdir()] == [run_lock.FILE]
         with pytest.raises(RuntimeError, match=f"in use by process {os.getpid()}"):
             train(config(data), tmp_path / "run")
     assert not trainer(config(data), tmp_path / "run").failed, "who is done, or killed, holds no lock"
@@ -251,52 +249,6 @@ def test_checkpoints_that_go_while_runs_are_listed_are_passed_over(
     assert RunFolder(tmp_path).size() == len("{}")
     monkeypatch.undo()
     assert not list((tmp_path / "checkpoints").iterdir())
-
-
-def test_a_lock_leaves_what_was_there_and_takes_what_it_made(tmp_path: Path) -> None:
-    with RunFolder(tmp_path / "a" / "run").locked():
-        assert (tmp_path / "a" / "run" / run_folder.LOCK).exists()
-    assert not (tmp_path / "a").exists()
-    (tmp_path / "mine").write_text("")
-    with RunFolder(tmp_path).locked():
-        (tmp_path / run_folder.CONFIG).write_text("{}")
-    assert sorted(path.name for path in tmp_path.iterdir()) == [run_folder.CONFIG, run_folder.LOCK, "mine"]
-
-
-def test_a_lock_takes_no_more_than_it_made_and_bears_that_all_is_gone(tmp_path: Path) -> None:
-    with RunFolder(tmp_path / "a" / "run").locked():
-        (tmp_path / "a" / "mine").touch()
-    assert [path.name for path in (tmp_path / "a").iterdir()] == ["mine"]
-    with RunFolder(tmp_path / "b" / "run").locked():
-        shutil.rmtree(tmp_path / "b")
-    assert not (tmp_path / "b").exists()
-
-
-def test_a_lock_names_its_present_owner_alone(tmp_path: Path) -> None:
-    """Also where one that was killed left its own name; who is not told yet is another one."""
-    lock = tmp_path / run_folder.LOCK
-    lock.write_text("99999999999")
-    with RunFolder(tmp_path).locked():
-        assert lock.read_text() == str(os.getpid())
-        os.truncate(lock, 0)
-        with pytest.raises(RuntimeError, match="is in use by process another one"), RunFolder(tmp_path).locked():
-            pass
-
-
-def test_a_lock_that_its_owner_deleted_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its file may go between opening and locking it; who holds the lock of a file without a name holds nothing."""
-    lock, calls = tmp_path / run_folder.LOCK, []
-
-    def flock(file: IO[str], operation: int) -> None:
-        calls.append(file)
-        if len(calls) == 1:
-            lock.unlink()
-        fcntl.flock(file, operation)
-
-    monkeypatch.setattr(run_folder, "fcntl", SimpleNamespace(**{**vars(fcntl), "flock": flock}))
-    with RunFolder(tmp_path).locked():
-        assert len(calls) == 2
-        assert lock.read_text() == str(os.getpid())
 
 
 def test_a_file_that_is_gone_is_named(data: str, tmp_path: Path) -> None:
