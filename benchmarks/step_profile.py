@@ -62,7 +62,7 @@ def measure() -> dict[str, Any]:
         with training.on_stream():
             training.begin_epoch()
             wait()
-            with profile(activities=[ProfilerActivity.CUDA]) as watched:
+            with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as watched:
                 training.engine.advance(PROFILED)
                 wait()
         where = environment(training.device)

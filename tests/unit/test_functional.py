@@ -239,6 +239,7 @@ def test_no_sample_gives_no_row() -> None:
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")  # it says of itself that it is a prototype
 def test_on_a_card_what_a_step_may_call_does_not_wait() -> None:
     logits, labels = torch.zeros(4, 3, device="cuda"), torch.tensor([0, 2, 1, -1], device="cuda")
     soft = logits.softmax(dim=1)

@@ -38,3 +38,17 @@ def figures() -> dict[str, str]:
 @pytest.mark.parametrize("what", figures())
 def test_the_page_has_the_records_figure(what: str) -> None:
     assert figures()[what] in (DOCS / "performance.md").read_text()
+
+
+def test_the_page_says_where_a_steps_time_goes() -> None:
+    page = (DOCS / "performance.md").read_text()
+    step = json.loads((ROOT / "results" / "step-profile-h200.json").read_text())
+    kinds: dict[str, float] = step["kinds"]
+    for kind, microseconds in kinds.items():
+        assert f"| {kind} | {microseconds:.0f} |" in page
+    assert f"Where a step's {step['step_microseconds']:,.0f} microseconds go" in page
+    assert f"{sum(kinds.values()):,.0f} are kernels" in page
+    convolutions = sum(kinds[kind] for kind in kinds if kind.startswith("convolution"))
+    others = max(kinds[kind] for kind in kinds if not kind.startswith("convolution"))
+    assert convolutions > sum(kinds.values()) / 2
+    assert others < sum(kinds.values()) / 5

@@ -297,6 +297,9 @@ def test_every_figure_is_measured_or_the_papers_or_a_difference_of_two(ledger: l
         figures |= {result(run, which), *(result(run, which) - result(other, which) for other in alike)}
         figures |= {100 * gap for gap in run["metrics"]["deviation_gap"].values()}
         figures |= {100 * epoch["test_accuracy"] for epoch in run["epochs"]}
+        if alone := run["metrics"].get("network"):  # a plain run, made a second time
+            plain = result({"metrics": alone}, which)
+            figures |= {plain, result(run, which) - plain, *(plain - number[0] for number in TABLE1["ce"] if number)}
         theirs = TABLE1.get(run["config"]["method"])
         figures |= {abs(result(run, which) - number[0]) for number in theirs if number} if theirs else set()
     for place, setting in enumerate(SETTINGS):
