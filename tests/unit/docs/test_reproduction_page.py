@@ -227,6 +227,17 @@ def test_lifespans_and_the_first_rank_are_those_of_the_bits() -> None:
     assert all(np.argmax(functional.marginal_coverage(correct)) >= 160 for correct in others)
 
 
+def test_what_the_validation_labels_say_of_asymmetric_noise(ledger: list[dict[str, Any]]) -> None:
+    plain, vista = (of_seeds(ledger, method, "asymmetric 40 %")[0]["epochs"] for method in ("ce", "vista"))
+    given, true = ({"vista": 100 * vista[-1][name]} for name in ("val_accuracy", "val_true_accuracy"))
+    given["plain"] = 100 * max(epoch["val_accuracy"] for epoch in plain)
+    true["plain"] = 100 * plain[-1]["val_true_accuracy"]
+    said = " ".join(PAGE.split())
+    assert f"with {given['vista']:.1f} % right, less than the {given['plain']:.1f} % that plain training had" in said
+    assert f"with {true['vista']:.1f} %, where plain training ends with {true['plain']:.1f} %" in said
+    assert given["vista"] < given["plain"]
+
+
 def test_the_number_of_runs_is_that_of_the_ledger(ledger: list[dict[str, Any]]) -> None:
     assert f"the ledger holds {len(ledger)} runs" in " ".join(PAGE.split())
     assert {method: len(of_seeds(ledger, method)) for method in FROZEN} == dict.fromkeys(FROZEN, 3)
