@@ -18,7 +18,7 @@ from typing import Any
 import torch
 import tyro
 
-from vista.analysis.table import mean_and_error
+from vista.training.comparison import over_seeds
 from vista.training.environment import environment
 
 ROOT = Path(__file__).parents[1]
@@ -52,8 +52,8 @@ def measure(name: str, args: Arguments) -> dict[str, Any]:
     runs = {m: [module.train(m, seed, args.epochs, inputs, labels) for seed in args.seeds] for m in METHODS}
     rows = []
     for method, found in runs.items():
-        cells = {which: mean_and_error([run[which] for run in found]) for which in ("best", "last")}
-        rows.append({"method": method, **{w: {"mean": c.mean, "se": c.se} for w, c in cells.items()}, "runs": found})
+        cells = {which: over_seeds([run[which] for run in found]) for which in ("best", "last")}
+        rows.append({"method": method, **cells, "runs": found})
     settings = {
         "noise": f"symmetric:{module.NOISE}",
         "epochs": args.epochs,

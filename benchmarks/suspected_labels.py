@@ -29,9 +29,9 @@ import tyro
 from safetensors.numpy import load_file, save_file
 
 from vista.analysis import suspects
-from vista.analysis.table import mean_and_error
 from vista.data import source
 from vista.data.loader import Inputs
+from vista.training.comparison import over_seeds
 from vista.training.config import TrainConfig, preset
 from vista.training.drive import Job, drive
 from vista.training.events import Event, Finished
@@ -232,8 +232,8 @@ def summarised(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for noise in dict.fromkeys(result["noise"] for result in results):
         same = [result["found"] for result in results if result["noise"] == noise]
         for name in same[0]:
-            cells = {m: mean_and_error([found[name][m] for found in same]) for m in MEASURES}
-            rows.append({"noise": noise, "by": name, **{m: {"mean": c.mean, "se": c.se} for m, c in cells.items()}})
+            cells = {measure: over_seeds([found[name][measure] for found in same]) for measure in MEASURES}
+            rows.append({"noise": noise, "by": name, **cells})
     return rows
 
 

@@ -22,6 +22,7 @@ LAYERS = [  # lowest first; a room may use its own layer and what lies below
         "label_files",
         "split",
         "metrics",
+        "over_seeds",
         "artefact",
         "npz",
         "checks",

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
-
 from vista.analysis import trajectory
 from vista.analysis.groups import Group, common_labels
 from vista.analysis.runs import Against, Run
+from vista.over_seeds import mean_and_error
 
 
 @dataclass(frozen=True)
@@ -59,13 +57,6 @@ def comparison(groups: Sequence[Group]) -> list[Row]:
     return [Row(r.name, r.seeds, r.epochs, r.planned, _marked(r, rows)) for r in rows]
 
 
-def mean_and_error(values: Sequence[float]) -> Cell:
-    """Mean and standard error, the sample standard deviation over the root of the number."""
-    array = np.asarray(values, dtype=np.float64)
-    error = float(array.std(ddof=1) / math.sqrt(len(array))) if len(array) > 1 else None
-    return Cell(float(array.mean()), error)
-
-
 def _cells(group: Group, labels: Against) -> dict[str, Cell | None]:
     cells: dict[str, Cell | None] = {}
     is_over = all(run.metrics is not None for run in group.runs)
@@ -73,7 +64,7 @@ def _cells(group: Group, labels: Against) -> dict[str, Cell | None]:
     for column in COLUMNS:
         values = [column.of_run(run) if group.epochs else None for run in shown]
         known = [value for value in values if value is not None]
-        cells[column.key] = mean_and_error(known) if len(known) == len(values) else None
+        cells[column.key] = Cell(*mean_and_error(known)) if len(known) == len(values) else None
     return cells
 
 

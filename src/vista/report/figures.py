@@ -19,7 +19,7 @@ from vista.analysis import forgetting as forgotten
 from vista.analysis import trajectory
 from vista.analysis.groups import Group, common_labels
 from vista.analysis.runs import Against, Run
-from vista.analysis.table import mean_and_error
+from vista.over_seeds import mean_and_error
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -308,5 +308,4 @@ def _band(curves: Sequence[Floats | Counts]) -> Band:
 
 def _mean(curves: Sequence[Floats | Counts]) -> Mean:
     """Over the seeds: of the mean of each curve."""
-    found = mean_and_error([float(curve.mean()) for curve in curves])
-    return Mean(found.mean, found.se)
+    return Mean(*mean_and_error([float(curve.mean()) for curve in curves]))

@@ -18,8 +18,8 @@ PAPER: dict[str, tuple[float, float] | None] = {
 
 STUDY = Study(
     title="The schedule of beta",
-    about="A fixed beta of 0 is plain training, whose runs stand in its row. The paper's 0.94 % at a fixed beta of 1 is "
-    "what a uniform first teacher gives; with labels in epoch 1 it is the row below it.",
+    about="A fixed beta of 0 is plain training, whose runs stand in its row. The paper's 0.94 % at a fixed beta of 1 "
+    "is what a uniform first teacher gives; with labels in epoch 1 it is the row below it.",
     cells=tuple(
         Cell(
             "symmetric 40 %",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import math
 import re
-import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from vista.over_seeds import mean_and_error
 from vista.reproduce import grid, ledger, names, protocol, study
 from vista.reproduce.grid import Cell, Paper, Study
 from vista.reproduce.ledger import LedgerRecord, cell_of
@@ -65,8 +65,7 @@ def _by_seed(records: list[LedgerRecord], measure: str, which: str) -> dict[int,
 def _over_seeds(values: list[float]) -> Measured | None:
     if not values:
         return None
-    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
-    return Measured(statistics.fmean(values), error, len(values))
+    return Measured(*mean_and_error(values), len(values))
 
 
 def write(results: Path) -> str:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import math
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vista.methods import Chosen, available, choose
+from vista.over_seeds import mean_and_error
 from vista.training import run_folder
 from vista.training.config import TrainConfig
 from vista.training.drive import Job
@@ -68,11 +67,11 @@ def summary(entry: Entry) -> dict[str, Any]:
     return {
         "method": entry.method,
         "seeds": len(done),
-        "best": mean_and_error([run["best"] for run in done]),
-        "last": mean_and_error([run["last"] for run in done]),
-        "deviation_gap": mean_and_error([run["deviation_gap"] for run in done])["mean"],
+        "best": over_seeds([run["best"] for run in done]),
+        "last": over_seeds([run["last"] for run in done]),
+        "deviation_gap": over_seeds([run["deviation_gap"] for run in done])["mean"],
         "anchors_max": max(anchors) if anchors else None,
-        "seconds": mean_and_error([run["seconds"] for run in done])["mean"],
+        "seconds": over_seeds([run["seconds"] for run in done])["mean"],
         "reconstruction": entry.chosen.method.reconstruction,
         "runs": runs,
     }
@@ -96,10 +95,9 @@ def run_summary(job: Job) -> dict[str, Any]:
     }
 
 
-def mean_and_error(values: Sequence[float]) -> dict[str, float | None]:
+def over_seeds(values: Sequence[float]) -> dict[str, float | None]:
     """Mean and standard error; None where there are too few values for it."""
-    mean = statistics.fmean(values) if values else None
-    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
+    mean, error = mean_and_error(values) if values else (None, None)
     return {"mean": mean, "se": error}
 
 

@@ -11,15 +11,8 @@ from made_runs import HAND, hand_run, record_of, write_run
 from vista import functional
 from vista.analysis.groups import Group, grouped, read_runs
 from vista.analysis.runs import Run
-from vista.analysis.table import comparison, mean_and_error
+from vista.analysis.table import comparison
 from vista.report import figures
-
-
-def test_the_standard_error_is_over_the_seeds() -> None:
-    cell = mean_and_error([1.0, 2.0, 6.0])
-    assert cell.mean == 3.0
-    assert cell.se == pytest.approx(np.sqrt(7.0 / 3.0))
-    assert mean_and_error([5.0]).se is None
 
 
 def test_the_best_of_each_column_is_marked_and_ties_are_shared() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from vista.cli.arguments import method_name
 from vista.methods import available
-from vista.training.comparison import mean_and_error, plan
+from vista.training.comparison import over_seeds, plan
 from vista.training.config import TrainConfig
 from vista.training.run_folder import RunFolder
 
@@ -150,10 +150,10 @@ def test_stopped_it_goes_on_by_the_same_command(
     assert len(Path("c/ce-seed0/epochs.jsonl").read_text().splitlines()) == 3
 
 
-def test_standard_error_is_of_the_sample() -> None:
-    assert mean_and_error([1.0, 3.0]) == {"mean": 2.0, "se": 1.0}
-    assert mean_and_error([1.0]) == {"mean": 1.0, "se": None}
-    assert mean_and_error([]) == {"mean": None, "se": None}
+def test_no_mean_without_a_seed_and_no_error_of_one() -> None:
+    assert over_seeds([1.0, 3.0]) == {"mean": 2.0, "se": 1.0}
+    assert over_seeds([1.0]) == {"mean": 1.0, "se": None}
+    assert over_seeds([]) == {"mean": None, "se": None}
 
 
 def test_all_in_a_list_adds_every_other_method_once() -> None:
