@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 
 from vista.cli import terminal
-from vista.methods import Method
+from vista.methods import Method, available
 from vista.training.config import TrainConfig
 
 
 def note_fusion(config: TrainConfig) -> None:
     """Say on stderr that the run reported a blend of several epochs, of which this is one network."""
+    if config.method not in available():
+        return  # from outside, and not registered here: its network is all that is known of it
     if config.chosen().method.fused_predictions is not Method.fused_predictions:
         terminal.say(
             f"vista: note: {config.method} fuses predictions of several epochs in the end; this is the network alone",

@@ -20,6 +20,7 @@ from vista.cli.fusion_note import note_fusion
 from vista.cli.output_paths import file_to_write
 from vista.data import source
 from vista.data.arrays import checked_inputs
+from vista.data.folder import pictures
 from vista.npz import read_arrays
 from vista.spreadsheet import cell
 from vista.training.config import check_device
@@ -34,9 +35,10 @@ class Predict:
     run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
     """Folder of a finished run."""
     data: str
-    """Samples: the array x of npz:PATH, or the test part of folder:PATH, digits, cifar10 ..."""
+    """Samples: the array x of npz:PATH, every picture below folder:PATH, or the test part of digits, cifar10 ...; of a
+    folder with train/ and test/, or that the run was trained on, its test part."""
     out: Annotated[str, tyro.conf.arg(aliases=["-o"], metavar="FILE")] = "predictions.csv"
-    """CSV file to write: id (the sample's place in the data), label (class name), confidence."""
+    """CSV file to write: id (the sample's place in the data), label (class name), confidence, for a folder file."""
     which: Which = "best"
     """Weights of the best-validation epoch or of the last."""
     network: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
@@ -55,34 +57,47 @@ def run(argv: list[str]) -> int:
         raise ValueError(f"out is {out}, which holds the samples: name another file")
     folder = RunFolder.open(flags.run)
     classes = folder.data()["classes"]
-    ids, inputs = samples(flags.data, flags.root)
+    ids, inputs, files = samples(folder, flags.data, flags.root)
     scores = logits(folder, flags.which, inputs, flags.device, flags.network).astype(np.float64)
     probabilities = np.exp(scores - scores.max(axis=1, keepdims=True))
     probabilities /= probabilities.sum(axis=1, keepdims=True)
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    table.writerow(["id", "label", "confidence"])
-    for sample, row in zip(ids, probabilities, strict=True):
+    table.writerow(["id", "label", "confidence", *(["file"] if files else [])])
+    for place, (sample, row) in enumerate(zip(ids, probabilities, strict=True)):
         best = int(row.argmax())
-        table.writerow([sample, cell(classes[best]), f"{row[best]:.6f}"])
+        table.writerow([sample, cell(classes[best]), f"{row[best]:.6f}", *([cell(files[place])] if files else [])])
     durable.write(out, text.getvalue().encode())
     note_fusion(folder.config())
     terminal.say(f"{len(probabilities):,} predictions are in {out}")
     return 0
 
 
-def samples(data: str, root: str | None) -> tuple[Sequence[int], NDArray[Any]]:
-    """Ids of the samples, and the samples as they are stored; an ``x`` needs no labels beside it."""
-    path = _path(data)
-    if data.startswith("npz:") and path.is_file():
+def samples(run: RunFolder, data: str, root: str | None) -> tuple[Sequence[int], NDArray[Any], Sequence[str] | None]:
+    """Ids of the samples, the samples as they are stored, and in which file each lies, if they are files."""
+    kind, path = source.path_of(data, root) or ("", Path())
+    if kind == "npz" and path.is_file():  # an ``x`` needs no labels beside it
         found = read_arrays(path, ("x",))
         if "x" in found:
             if not len(found["x"]):
                 raise ValueError(f"{path}: x has shape {found['x'].shape}: there is no sample in it")
-            return range(len(found["x"])), checked_inputs(path, "x", found["x"])
+            return range(len(found["x"])), checked_inputs(path, "x", found["x"]), None
+    if kind == "folder" and path.is_dir() and not _has_test_part(run, path):
+        files, inputs = pictures(path, len(run.normalisation()[0]))
+        return range(len(files)), inputs, files
     loaded = source.load(data, root)
     inputs = loaded.test_samples()
-    return range(len(inputs)) if loaded.set_aside is None else loaded.set_aside.tolist(), inputs
+    ids = range(len(inputs)) if loaded.set_aside is None else loaded.set_aside.tolist()
+    return ids, inputs, loaded.test_files
+
+
+def _has_test_part(run: RunFolder, folder: Path) -> bool:
+    """Whether some of its pictures are for testing, as the folder itself says or as the run has set them aside."""
+    if all((folder / part).is_dir() for part in ("train", "test")):
+        return True
+    config = run.config()
+    trained_on = source.path_of(config.data, config.root)
+    return trained_on is not None and trained_on[1].resolve() == folder.resolve()
 
 
 def _path(data: str) -> Path:

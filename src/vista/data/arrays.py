@@ -1,5 +1,6 @@
 """Any `.npz` file of arrays: x_train, y_train, x_test, y_test, or x and y."""
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from vista.label_files import looked_for
 from vista.npz import read_arrays
 
 _SPLIT = ("x_train", "y_train", "x_test", "y_test")
+_UNREAD = ("x_val", "y_val")
 
 
 def load(path: str | Path | None) -> Source:
@@ -54,7 +56,10 @@ def _read(path: Path) -> dict[str, np.ndarray]:
         )
     if not path.is_file():
         raise FileNotFoundError(f"data file {path} does not exist{looked_for(path)}")
-    arrays = read_arrays(path, ("x", "y", *_SPLIT))
+    arrays = read_arrays(path, ("x", "y", *_SPLIT, *_UNREAD))
+    if unread := [name for name in _UNREAD if name in arrays]:
+        drawn = "validation samples are drawn from those for training (--validation says how many)"
+        warnings.warn(f"{path}: {' and '.join(unread)} are not read: {drawn}", stacklevel=2)
     keys = ("x", "y") if "x" in arrays and "x_train" not in arrays else _SPLIT
     missing = [key for key in keys if key not in arrays]
     if missing:

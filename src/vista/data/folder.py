@@ -1,6 +1,10 @@
-"""Any folder of class folders: PATH/train/<class>/* and PATH/test/<class>/*, or PATH/<class>/* alone."""
+"""Any folder of class folders: PATH/train/<class>/* and PATH/test/<class>/*, or PATH/<class>/* alone.
+
+A class folder may have folders in it, whose pictures are of that class too.
+"""
 
 import os
+import warnings
 from functools import lru_cache
 from pathlib import Path
 
@@ -20,13 +24,15 @@ def load(path: str | Path | None) -> Source:
     """
     folder = Path(str(path)).expanduser().resolve()
     if not folder.is_dir():
-        raise FileNotFoundError(f"data folder {folder} does not exist")
+        remedy = "" if Path(str(path)).is_absolute() else "; --root may name the folder it lies in"
+        raise FileNotFoundError(f"data folder {folder} does not exist{remedy}")
     classes, files, labels, test, test_labels = _listing(folder)
     pixels = _pixels(folder, files + test)
     inputs, test_inputs, set_aside = pixels[: len(files)], pixels[len(files) :], None
     if not test:
         set_aside = held_out(labels, folder)
         test_inputs, test_labels = inputs, labels[set_aside]
+    names = _names(files + test, folder)
     mean, std = channel_statistics(inputs, set_aside)
     return Source(
         name=f"folder:{path}",
@@ -39,7 +45,23 @@ def load(path: str | Path | None) -> Source:
         std=std,
         padding=usual_padding(pixels),
         set_aside=set_aside,
+        files=tuple(names[: len(files)]),
+        test_files=tuple(names[len(files) :] if set_aside is None else (names[place] for place in set_aside)),
     )
+
+
+def pictures(path: str | Path, channels: int) -> tuple[list[str], np.ndarray]:
+    """Every picture below a folder, however deep: its path there, and uint8 [N, H, W, C]; C as asked for, if 1 or 3."""
+    folder = Path(path).expanduser().resolve()
+    files = _images(folder, folder)
+    return _names(files, folder), _read(
+        folder, tuple(files), fingerprint(files, folder), _IN_MEMORY, channels if channels in (1, 3) else None
+    )
+
+
+def _names(files: list[Path], folder: Path) -> list[str]:
+    """Where the files lie in the folder, as text."""
+    return [os.fsencode(path.relative_to(folder)).decode("utf-8", "replace") for path in files]
 
 
 def _listing(folder: Path) -> tuple[list[str], list[Path], np.ndarray, list[Path], np.ndarray]:
@@ -48,6 +70,7 @@ def _listing(folder: Path) -> tuple[list[str], list[Path], np.ndarray, list[Path
     if len(parts) == 1:
         missing = "test" if parts == ["train"] else "train"
         raise FileNotFoundError(f"{folder} has {parts[0]}/ but no {missing}/; it needs both, or class folders alone")
+    _warn_of_unread(folder, parts)
     if not parts:
         return *_class_folders(folder, folder), [], np.empty(0, dtype=np.int64)
     classes, train, train_labels = _class_folders(folder / "train", folder)
@@ -59,6 +82,14 @@ def _listing(folder: Path) -> tuple[list[str], list[Path], np.ndarray, list[Path
     return classes, train, train_labels, test, place[test_labels]
 
 
+def _warn_of_unread(folder: Path, parts: list[str]) -> None:
+    """Validation samples are drawn from those for training, so a part that is meant for them would be lost unsaid."""
+    unread = next((name for name in ("val", "valid", "validation") if parts and (folder / name).is_dir()), None)
+    if unread is not None:
+        said = f"{folder / unread} is not read: validation samples are drawn from train/ (--validation says how many)"
+        warnings.warn(said, stacklevel=2)
+
+
 def _class_folders(part: Path, root: Path) -> tuple[list[str], list[Path], np.ndarray]:
     classes = [entry for entry in _entries(part, root) if entry.is_dir()]
     if not classes:
@@ -68,12 +99,24 @@ def _class_folders(part: Path, root: Path) -> tuple[list[str], list[Path], np.nd
     files: list[Path] = []
     labels: list[int] = []
     for label, folder in enumerate(classes):
-        found = [entry for entry in _entries(folder, root) if entry.suffix.lower() in _SUFFIXES and entry.is_file()]
-        if not found:
-            raise ValueError(f"{folder} holds no image ({', '.join(_SUFFIXES)})")
+        found = _images(folder, root)
         files += found
         labels += [label] * len(found)
     return [folder.name for folder in classes], files, np.array(labels, dtype=np.int64)
+
+
+def _images(folder: Path, root: Path) -> list[Path]:
+    """Every picture below `folder`, by its path in it."""
+    waiting, found = [folder], list[Path]()
+    while waiting:
+        for entry in _entries(waiting.pop(), root):
+            if entry.is_dir():
+                waiting += [] if entry.is_symlink() else [entry]  # a link may lead up again
+            elif entry.suffix.lower() in _SUFFIXES and entry.is_file():
+                found.append(entry)
+    if not found:
+        raise ValueError(f"{folder} holds no image ({', '.join(_SUFFIXES)})")
+    return sorted(found)
 
 
 def _entries(folder: Path, root: Path) -> list[Path]:
@@ -87,11 +130,11 @@ def _entries(folder: Path, root: Path) -> list[Path]:
 
 def _pixels(folder: Path, files: list[Path]) -> np.ndarray:
     """The pixels of all files; several runs on one folder read it once, as long as no file changes."""
-    return _read(folder, tuple(files), fingerprint(files, folder), _IN_MEMORY)
+    return _read(folder, tuple(files), fingerprint(files, folder), _IN_MEMORY, None)
 
 
 @lru_cache(maxsize=1)
-def _read(folder: Path, files: tuple[Path, ...], _fingerprint: str, in_memory: int) -> np.ndarray:
+def _read(folder: Path, files: tuple[Path, ...], _fingerprint: str, in_memory: int, channels: int | None) -> np.ndarray:
     with open_image(files[0]) as first:
         width, height = shown_size(first)
     grey = True
@@ -101,7 +144,7 @@ def _read(folder: Path, files: tuple[Path, ...], _fingerprint: str, in_memory: i
             if (size := shown_size(image)) != (width, height):
                 got = f"{size[0]} x {size[1]}"
                 raise ValueError(f"{path} has {got} pixels, but {files[0]} has {width} x {height}: one size is needed")
-    shape = (height, width, 1 if grey else 3)
+    shape = (height, width, channels or (1 if grey else 3))
     if len(files) * int(np.prod(shape)) > in_memory:
         return cached(files, folder.with_name(f"{folder.name}.pixels"), shape, folder)
     pixels = np.empty((len(files), *shape), dtype=np.uint8)

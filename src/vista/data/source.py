@@ -1,5 +1,6 @@
 """What a data set is, and where each known one is read."""
 
+import dataclasses
 import difflib
 import hashlib
 import importlib
@@ -43,6 +44,8 @@ class Source:
     flip: bool = True  # whether a mirrored picture is still of its class
     padding: int = 4  # pixels a picture may be shifted by
     set_aside: np.ndarray | None = None  # ids [T] of the test samples, ascending; None: `test_inputs` are of their own
+    files: tuple[str, ...] | None = None  # where each sample lies in a folder, text only
+    test_files: tuple[str, ...] | None = None
 
     @property
     def num_classes(self) -> int:
@@ -88,17 +91,33 @@ def names() -> tuple[str, ...]:
 
 
 def load(name: str, root: str | Path | None = None) -> Source:
-    """Read the data set called `name` below `root` (default: VISTA_DATA), or from the path the name holds."""
+    """Read the data set called `name` below `root` (default: VISTA_DATA), or from the path the name holds.
+
+    Such a path may lie below `root` too, if it is not found from here.
+    """
     if name in _NAMED:
         return _reader(_NAMED[name])(root)
     kind, _, path = name.partition(":")
     if kind in _BY_PATH:
         if not path:
             raise ValueError(f"data {name!r} names no path; write it as '{kind}:PATH'")
-        return _reader(_BY_PATH[kind])(path)
+        return dataclasses.replace(_reader(_BY_PATH[kind])(_found(path, root)), name=name)
     nearest = difflib.get_close_matches(kind, [*_NAMED, *_BY_PATH], n=1, cutoff=0.0)[0]
     nearest += ":PATH" if nearest in _BY_PATH else ""
     raise ValueError(f"data {name!r} is unknown; the nearest known is {nearest!r} (known: {', '.join(names())})")
+
+
+def path_of(name: str, root: str | Path | None = None) -> tuple[str, Path] | None:
+    """Of data that are the user's own, the kind and where they lie; None if `name` is one of ours."""
+    kind, _, path = name.partition(":")
+    return (kind, _found(path, root)) if kind in _BY_PATH and path else None
+
+
+def _found(path: str, root: str | Path | None) -> Path:
+    """Where a path of the user's leads: from here, or else from `root`."""
+    place = Path(path).expanduser()
+    below = Path(root).expanduser() / place if root is not None else place
+    return below if below.exists() and not place.exists() else place
 
 
 def below_root(root: str | Path | None, name: str, folder: str) -> Path:

@@ -17,8 +17,11 @@ COLOURS = 96  # enough for a thumbnail, and half the bytes
 MOST_BYTES = 3_000_000
 
 
-def thumbnails(data: str, root: str | None, ids: Sequence[int]) -> list[str]:
-    """A PNG per training sample ``ids`` of the data set; an error says why there can be none."""
+def thumbnails(data: str, root: str | None, ids: Sequence[int], inputs_hash: str | None) -> list[str]:
+    """A PNG per training sample ``ids`` of the data set; an error says why there can be none.
+
+    ``inputs_hash`` is that of the inputs the run knew, by which changed data are found out.
+    """
     images = source.load(data, root)
     if not images.is_image:
         raise ValueError(f"{data} has no pictures")
@@ -27,6 +30,8 @@ def thumbnails(data: str, root: str | None, ids: Sequence[int]) -> list[str]:
         raise ValueError(f"pictures of {channels} channels cannot be shown")
     if len(ids) and max(ids) >= len(images.inputs):
         raise ValueError(f"{data} has {len(images.inputs)} samples now, but the run knew sample {max(ids)}")
+    if inputs_hash not in (None, images.inputs_hash):
+        raise ValueError(f"{data} has changed since the run, so its ids may be other pictures now")
     found: list[str] = []
     used = 0
     for place in ids:

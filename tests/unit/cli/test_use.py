@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from vista.cli.arguments import method_flag
 from vista.cli.methods import explanations
@@ -345,17 +346,70 @@ def test_a_file_where_a_folder_of_figures_should_be_is_named(vista: Vista, train
     assert "figures is file, which is a file, but a folder is needed" in said.err
 
 
-def test_samples_that_were_set_aside_are_predicted_under_their_ids() -> None:
+def test_samples_that_were_set_aside_are_predicted_under_their_ids(trained: Path) -> None:
+    run = run_folder.RunFolder(trained)
     x, y = np.random.default_rng(0).normal(size=(60, 6)), np.arange(60) % 3
     np.savez("one.npz", x=x, y=y)
     np.savez("two.npz", x_train=x, y_train=y, x_test=x[:9], y_test=y[:9])
-    ids, inputs = samples("digits", None)
+    ids, inputs, files = samples(run, "digits", None)
     digits = source.load("digits")
     assert digits.set_aside is not None
     assert list(ids) == digits.set_aside.tolist()
     assert np.array_equal(inputs, digits.inputs[list(ids)])
-    assert list(samples("npz:one.npz", None)[0]) == list(range(60)), "all of x, in its order"
-    assert list(samples("npz:two.npz", None)[0]) == list(range(9))
+    assert files is None
+    assert list(samples(run, "npz:one.npz", None)[0]) == list(range(60)), "all of x, in its order"
+    assert list(samples(run, "npz:two.npz", None)[0]) == list(range(9))
+
+
+def pictures(*names: str, mode: str = "RGB") -> None:
+    """Pictures of one colour at these paths, each its own."""
+    for value, name in enumerate(names):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new(mode, (8, 8), 7 * value if mode == "L" else (7 * value, 0, 0)).save(name)
+
+
+def test_of_a_new_folder_every_picture_is_predicted_and_named(vista: Vista) -> None:
+    pictures(*(f"own/{name}/{number}.png" for name in ("a", "b") for number in range(10)))
+    words = ("--data", "folder:own", "--epochs", "2", "--batch-size", "8", "--device", "cpu", "--out", "run", "--quiet")
+    assert vista("train", *words).code == 0
+
+    def predicted(data: str) -> list[dict[str, str]]:
+        assert vista("predict", "run", "--data", data, "--device", "cpu", "-o", "p.csv").code == 0
+        with open("p.csv") as file:
+            return list(csv.DictReader(file))
+
+    pictures("new/2.png", "new/b/deep/1.png", "new/test/0.png", mode="L")
+    assert [(row["id"], row["file"]) for row in predicted("folder:new")] == [
+        ("0", "2.png"), ("1", "b/deep/1.png"), ("2", "test/0.png"),
+    ]  # fmt: skip
+    own = source.load("folder:own")
+    assert own.set_aside is not None
+    for data in ("folder:own", f"folder:{Path.cwd()}/own"):
+        assert [int(row["id"]) for row in predicted(data)] == own.set_aside.tolist(), "not what it was trained on"
+    assert [row["file"] for row in predicted("folder:own")] == [f"{'ab'[i // 10]}/{i % 10}.png" for i in own.set_aside]
+    pictures(*(f"parts/{part}/{name}/1.png" for part in ("train", "test") for name in ("a", "b")))
+    assert [row["file"] for row in predicted("folder:parts")] == ["test/a/1.png", "test/b/1.png"]
+
+
+def test_own_data_may_lie_below_root(vista: Vista, small: tuple[str, ...], data: str) -> None:
+    shutil.copy(data.removeprefix("npz:"), "mine.npz")
+    assert vista("train", "--data", "npz:mine.npz", *small[2:], "--out", "run", "--quiet").code == 0
+    Path("moved").mkdir()
+    shutil.move("mine.npz", "moved/mine.npz")
+    said = vista("evaluate", "run", "--device", "cpu")
+    assert said.code == 2
+    assert "data file mine.npz does not exist" in said.err
+    assert vista("evaluate", "run", "--device", "cpu", "--root", "moved").code == 0
+    assert source.load("npz:mine.npz", "moved").name == "npz:mine.npz"
+
+
+def test_a_run_whose_method_is_not_known_here_can_be_used(vista: Vista, trained: Path, data: str) -> None:
+    config = json.loads((trained / "config.json").read_text())
+    (trained / "config.json").write_text(json.dumps({**config, "method": "doubting", "options": {"doubt": 0.5}}))
+    for words in (("evaluate",), ("predict", "--data", data), ("export", "--to", "net.safetensors")):
+        command, *more = words
+        said = vista(command, str(trained), *more)
+        assert (said.code, said.err) == (0, ""), words
 
 
 def test_a_run_kept_without_its_weights_says_so(vista: Vista, trained: Path) -> None:

@@ -100,6 +100,12 @@ def test_a_mistake_is_named(tmp_path, changed, message):
         load(save(tmp_path / "d.npz", **split(**changed)))
 
 
+def test_arrays_for_validation_are_told_of(tmp_path):
+    name = save(tmp_path / "d.npz", **split(), x_val=FEATURES, y_val=LABELS)
+    with pytest.warns(UserWarning, match="x_val and y_val are not read: validation samples are drawn from those for"):
+        load(name)
+
+
 def test_missing_keys_and_files_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"is a folder, but an \.npz file is needed"):
         load(f"npz:{tmp_path}")

@@ -227,6 +227,25 @@ def test_a_link_that_leaves_the_folder_is_refused(tmp_path, target):
         load(name)
 
 
+def test_pictures_deeper_in_a_class_folder_are_of_that_class(tmp_path):
+    name = tree(tmp_path)
+    picture(tmp_path / "train" / "bee" / "3" / "deep" / "x.png", 77)
+    os.symlink("..", tmp_path / "train" / "bee" / "up")
+    source = load(name)
+    assert source.labels.tolist() == [0] * 5 + [1] * 6 + [2] * 5
+    assert source.inputs[:, 0, 0, 0].tolist() == [*range(5, 13), 77, *range(13, 15), *range(5)]
+    assert source.files[7:10] == ("train/bee/2.png", "train/bee/3/deep/x.png", "train/bee/3.png")
+    assert source.test_files[:2] == ("test/ant/0.png", "test/ant/1.png")
+
+
+@pytest.mark.parametrize("unread", ["val", "valid", "validation"])
+def test_a_part_for_validation_is_told_of(tmp_path, unread):
+    name = tree(tmp_path)
+    tree(tmp_path, parts=(unread,))
+    with pytest.warns(UserWarning, match=rf"{unread} is not read: validation samples are drawn from train/"):
+        assert len(load(name).labels) == 15
+
+
 def test_a_link_inside_the_folder_and_a_linked_folder_are_fine(tmp_path):
     tree(tmp_path / "data")
     os.symlink("0.png", tmp_path / "data" / "train" / "ant" / "x.png")

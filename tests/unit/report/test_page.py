@@ -16,6 +16,7 @@ from made_runs import HAND, hand_run, write_pictures, write_run
 from PIL import Image
 
 from vista.analysis import TrajectoryRecorder, read_runs
+from vista.data import source
 from vista.methods import choose
 from vista.report import page, pictures
 from vista.report.page import safe_json, write_page
@@ -122,6 +123,23 @@ def test_without_the_data_suspects_are_rows_and_the_page_says_why(tmp_path: Path
     assert not any("picture" in row for row in found["rows"])
 
 
+def test_pictures_of_data_that_have_changed_are_not_shown(tmp_path: Path) -> None:
+    """An id is a place in the data: where these have changed, it may be another sample's by now."""
+    data = write_pictures(tmp_path / "pictures.npz")
+    run = write_run(tmp_path / "run", method="vista", teacher=True, data=data)
+    described = json.loads((run / "data.json").read_text()) | {"inputs_hash": source.load(data).inputs_hash}
+    (run / "data.json").write_text(json.dumps(described))
+    assert all("picture" in row for row in payload(read_runs([run]))["suspects"]["rows"])
+    with np.load(tmp_path / "pictures.npz") as file:
+        arrays = dict(file)
+    arrays["x_train"] = arrays["x_train"][::-1]
+    np.savez(tmp_path / "pictures.npz", **arrays)
+    found = payload(read_runs([run]))["suspects"]
+    assert f"No pictures: {data} has changed since the run" in found["note"]
+    assert found["rows"]
+    assert not any("picture" in row for row in found["rows"])
+
+
 @pytest.mark.parametrize("channels", [2, 4, 5])
 def test_pictures_that_no_screen_can_show_are_rows_and_the_page_says_why(tmp_path: Path, channels: int) -> None:
     rng = np.random.default_rng(0)
@@ -161,8 +179,8 @@ def test_thumbnails_are_small_and_the_page_stays_light(monkeypatch: pytest.Monke
     assert image.size == (48, 32)
     assert len(uri) < 6000
     data = write_pictures(tmp_path / "pictures.npz")
-    monkeypatch.setattr(pictures, "MOST_BYTES", 5 * len(pictures.thumbnails(data, None, [0])[0]))
-    assert 3 <= len(pictures.thumbnails(data, None, range(20))) <= 6
+    monkeypatch.setattr(pictures, "MOST_BYTES", 5 * len(pictures.thumbnails(data, None, [0], None)[0]))
+    assert 3 <= len(pictures.thumbnails(data, None, range(20), None)) <= 6
 
 
 def test_a_run_before_its_first_epoch_is_waited_for(tmp_path: Path) -> None:
