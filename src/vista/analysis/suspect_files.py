@@ -49,16 +49,18 @@ def rows(found: Suspects, count: int) -> list[dict[str, Any]]:
         }
         if found.true is not None:
             row["true"] = int(found.true[place])
+        if found.files is not None:
+            row["file"] = found.files[int(found.ids[place])]
         table.append(row)
     return table
 
 
 def write_csv(path: Path, found: Suspects, count: int) -> None:
-    """One line per suspect; class names are quoted as CSV needs it, and never a formula."""
-    names = ("given_name", "suggested_name")
+    """One line per suspect; names of classes and files are quoted as CSV needs it, and never a formula."""
+    fields = (*FIELDS, *(["true"] if found.true is not None else []), *(["file"] if found.files is not None else []))
+    names = [name for name in ("given_name", "suggested_name", "file") if name in fields]
     table = [row | {name: cell(row[name]) for name in names} for row in rows(found, count)]
     text = io.StringIO(newline="")
-    fields = FIELDS if found.true is None else (*FIELDS, "true")
     writer = csv.DictWriter(text, fields, lineterminator="\n")
     writer.writeheader()
     writer.writerows(table)

@@ -9,6 +9,8 @@ class is believed at least as much as the given one.
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +38,7 @@ class Suspects:
     estimated: int  # how many of them are wrong, by the confident joint
     classes: tuple[str, ...]
     true: Labels | None = None  # where it is known
+    files: Sequence[str] | None = None  # where each sample of the data lies, by id, where they are files
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -138,13 +141,17 @@ def of_run(folder: RunFolder) -> Suspects:
     teacher = folder.teacher().float().numpy()
     labels, split = folder.labels(), folder.split()
     known = noise.parse(labels.spec).kind in TRUTH_KNOWN
-    return suspect_labels(
+    found = suspect_labels(
         teacher,
         labels.given[split.train],
         ids=split.train,
         classes=tuple(folder.data()["classes"]),
         true=labels.true[split.train] if known else None,
     )
+    files = folder.files()
+    if files is not None and len(files) != len(labels.given):
+        raise ValueError(f"{folder.path} names {len(files)} files, but has {len(labels.given)} labels: it is damaged")
+    return dataclasses.replace(found, files=files)
 
 
 def _checked(probs: ArrayLike, given: ArrayLike) -> tuple[Floats, Labels]:

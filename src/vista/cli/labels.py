@@ -103,12 +103,14 @@ def _title(found: Suspects, count: int) -> str:
 def _print(found: Suspects, count: int, written: list[Path]) -> None:
     out = terminal.console()
     table = Table(title=_title(found, count), title_justify="left")
-    for name in ("id", "given", "suggested", "score", *(["true"] if found.true is not None else [])):
+    more = [name for name, known in (("true", found.true), ("file", found.files)) if known is not None]
+    for name in ("id", "given", "suggested", "score", *more):
         table.add_column(name, justify="right" if name in ("id", "score") else "left", overflow="fold")
     for row in suspect_files.rows(found, min(count, SHOWN)):
         cells = [str(row["id"]), row["given_name"], row["suggested_name"], f"{row['score']:.3f}"]
         if found.true is not None:
             cells.append(found.classes[row["true"]])
+        cells += [row["file"]] if found.files is not None else []
         table.add_row(*cells)
     if count:
         out.print(table)

@@ -119,7 +119,8 @@ def _suspects(groups: Sequence[Group]) -> dict[str, Any] | None:
     found = suspect_files.report_of(RunFolder(run.path), MOST_SUSPECTS)
     assert found is not None
     rows: list[dict[str, Any]] = [
-        {key: value for key, value in row.items() if not key.endswith("_name")} for row in found["suspects"]
+        {key: value for key, value in row.items() if key != "file" and not key.endswith("_name")}
+        for row in found["suspects"]
     ]
     about = f"about {found['estimated']:,} of {found['samples']:,} training labels look wrong"
     none = f"none of {found['samples']:,} training labels looks wrong"

@@ -73,6 +73,16 @@ class RunFolder:
                 raise _damaged(self.path / DATA, f"classes[{place}] is {name!r}, where a name belongs")
         return values
 
+    def files(self) -> list[str] | None:
+        """Where each sample lies in the folder that the run was trained on, by id; ``None`` for other data."""
+        values = self.data()
+        if "files" not in values:
+            return None
+        self._check_lists(values, ("files",))
+        if not all(isinstance(name, str) for name in values["files"]):
+            raise _damaged(self.path / DATA, "files holds what is no path")
+        return list(values["files"])
+
     def normalisation(self) -> tuple[list[float], list[float]]:
         """Mean and deviation of each channel, by which pictures are normalised; two empty lists for features."""
         values = self.data()

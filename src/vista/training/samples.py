@@ -65,6 +65,8 @@ def load_samples(config: TrainConfig, device: torch.device) -> Samples:
         "flip": data.flip,
         "padding": data.padding,
     }
+    if data.files is not None:
+        description["files"] = list(data.files)
     return Samples(train, val, test, given, parts, data.test_labels, description)
 
 

@@ -391,6 +391,29 @@ def test_of_a_new_folder_every_picture_is_predicted_and_named(vista: Vista) -> N
     assert [row["file"] for row in predicted("folder:parts")] == ["test/a/1.png", "test/b/1.png"]
 
 
+def test_suspects_among_the_pictures_of_a_folder_are_named_by_their_file(vista: Vista) -> None:
+    names = [f"own/{name}/{number:02d}.png" for name in ("a", "=b") for number in range(20)]
+    pictures(*names)
+    words = ("--data", "folder:own", "--noise", "symmetric:0.3", "--epochs", "3", "--batch-size", "8")
+    assert vista("train", *words, "--device", "cpu", "--out", "run", "--quiet").code == 0
+    said = vista("labels", "run", "--top", "3")
+    files = sorted(name.removeprefix("own/") for name in names)
+    listed = json.loads(Path("run/suspected_labels.json").read_text())["suspects"]
+    assert [row["file"] for row in listed] == [files[row["id"]] for row in listed]
+    with open("run/suspected_labels.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["file"].lstrip("'") for row in rows] == [row["file"] for row in listed]
+    assert not any(row["file"].startswith("=") for row in rows), "no formula"
+    assert all(row["file"] in said.out for row in listed)
+    assert vista("report", "run", "-o", "page.html").code == 0
+    described = json.loads(Path("run/data.json").read_text())
+    for damaged, message in ((files[:-1], "names 39 files, but has 40 labels"), ([*files[:-1], 3], "what is no path")):
+        Path("run/data.json").write_text(json.dumps(described | {"files": damaged}))
+        said = vista("labels", "run")
+        assert said.code == 2
+        assert message in said.err
+
+
 def test_own_data_may_lie_below_root(vista: Vista, small: tuple[str, ...], data: str) -> None:
     shutil.copy(data.removeprefix("npz:"), "mine.npz")
     assert vista("train", "--data", "npz:mine.npz", *small[2:], "--out", "run", "--quiet").code == 0
