@@ -52,7 +52,7 @@ def cross_entropy_and_probs(
         log_p = wide(logits).log_softmax(dim=-1)
         return -(log_p * weighted).sum(dim=-1), log_p.detach().exp()
     losses, probs = _SoftCrossEntropy.apply(wide(logits), weighted, sum_to_one and class_weight is None)
-    return losses, probs
+    return losses, probs.detach()
 
 
 # Whether torch.func.grad, vmap or the like is at work. A Function that these know would cost every step the time in
@@ -62,7 +62,11 @@ transformed: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_a
 
 class _SoftCrossEntropy(torch.autograd.Function):
     r"""The gradient is :math:`m_i p_i - \tilde y_i` with :math:`m_i = \sum_k \tilde y_{ik}`: one softmax serves the
-    loss, the gradient and the record, where composed operations would pass over ``[B, K]`` three times more."""
+    loss, the gradient and the record, where composed operations would pass over ``[B, K]`` three times more.
+
+    The softmax has a gradient of its own, :math:`p_i \odot (g_i - \sum_k p_{ik} g_{ik})`, by which the first one is
+    differentiated. So the logits are not kept, and may be changed in place once the loss is there.
+    """
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor, sum_to_one: bool) -> tuple[Tensor, Tensor]:
@@ -70,20 +74,30 @@ class _SoftCrossEntropy(torch.autograd.Function):
         log_p = logits.log_softmax(dim=-1)
         losses = (log_p * targets).sum(dim=-1).neg_()
         probs = log_p.exp_()
-        ctx.save_for_backward(logits, probs, targets)
-        ctx.mark_non_differentiable(probs)
+        ctx.save_for_backward(probs, targets)
+        ctx.set_materialize_grads(False)
         return losses, probs
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
-        logits, probs, targets = ctx.saved_tensors
-        if torch.is_grad_enabled():  # somebody differentiates the gradient: composed, from what it depends on
-            gradient = logits.softmax(dim=-1) * targets.sum(dim=-1, keepdim=True) - targets
-            return gradient * grad.unsqueeze(-1), None, None
+    def backward(ctx: Any, grad: Tensor | None, grad_probs: Tensor | None) -> tuple[Tensor | None, None, None]:
+        probs, targets = ctx.saved_tensors
+        if torch.is_grad_enabled() or grad is None or grad_probs is not None:
+            return _composed_gradient(probs, targets, grad, grad_probs), None, None
         if ctx.sum_to_one:
             return (probs - targets).mul_(grad.unsqueeze(-1)), None, None
         gradient = probs * targets.sum(dim=-1, keepdim=True)
         return gradient.sub_(targets).mul_(grad.unsqueeze(-1)), None, None
+
+
+def _composed_gradient(probs: Tensor, targets: Tensor, grad: Tensor | None, grad_probs: Tensor | None) -> Tensor | None:
+    """That of the logits, from those of the losses and of the softmax: somebody differentiates the gradient."""
+    gradient = None
+    if grad is not None:
+        gradient = (probs * targets.sum(dim=-1, keepdim=True) - targets) * grad.unsqueeze(-1)
+    if grad_probs is not None:
+        through_probs = probs * (grad_probs - (probs * grad_probs).sum(dim=-1, keepdim=True))
+        gradient = through_probs if gradient is None else gradient + through_probs
+    return gradient
 
 
 def rows_with_target(targets: Tensor) -> Tensor:

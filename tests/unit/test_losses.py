@@ -93,6 +93,34 @@ def test_the_gradient_has_a_gradient(logits: Tensor, targets: Tensor, sum_to_one
     torch.testing.assert_close(second, torch.autograd.grad(theirs.square().sum(), z)[0])
 
 
+@pytest.mark.parametrize("sum_to_one", [False, True])
+def test_the_gradients_gradient_has_one_too(logits: Tensor, targets: Tensor, sum_to_one: bool) -> None:
+    z = logits.requires_grad_()
+    ours = cross_entropy_and_probs(z, targets, sum_to_one=sum_to_one)[0].sum()
+    theirs = F.cross_entropy(z, targets, reduction="sum")
+    for _ in range(3):
+        (our_gradient,) = torch.autograd.grad(ours, z, create_graph=True)
+        (their_gradient,) = torch.autograd.grad(theirs, z, create_graph=True)
+        torch.testing.assert_close(our_gradient, their_gradient)
+        ours, theirs = our_gradient.square().sum(), their_gradient.square().sum()
+
+
+@pytest.mark.parametrize("sum_to_one", [False, True])
+def test_logits_may_be_changed_in_place_once_the_loss_is_there(
+    logits: Tensor, targets: Tensor, sum_to_one: bool
+) -> None:
+    """As after torch's own cross-entropy."""
+    inputs = logits.requires_grad_()
+    z = inputs * 1.0
+    loss = cross_entropy_and_probs(z, targets, sum_to_one=sum_to_one)[0].sum()
+    z.detach().sub_(1)
+    (gradient,) = torch.autograd.grad(loss, inputs, create_graph=True)
+    torch.testing.assert_close(gradient, inputs.detach().softmax(1) - targets)
+    (second,) = torch.autograd.grad(gradient.square().sum(), inputs)
+    (theirs,) = torch.autograd.grad(F.cross_entropy(inputs, targets, reduction="sum"), inputs, create_graph=True)
+    torch.testing.assert_close(second, torch.autograd.grad(theirs.square().sum(), inputs)[0])
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_transforms_of_torch_func_differentiate_it_like_anything_else(
     logits: Tensor, targets: Tensor, weighted: bool
