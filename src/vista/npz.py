@@ -9,14 +9,17 @@ import numpy as np
 
 UNREADABLE = (ValueError, TypeError, AttributeError, OSError, EOFError, zlib.error, zipfile.BadZipFile)  # numpy's own
 
+ZIP = b"PK"  # the first bytes of any archive
+
 
 def read_arrays(path: Path, keys: Sequence[str]) -> dict[str, np.ndarray]:
     """The arrays under those of `keys` that the file has."""
     try:
-        with (
-            path.open("rb") as file,
-            np.load(file, allow_pickle=False) as arrays,
-        ):  # opened here: numpy may not close it
-            return {key: arrays[key] for key in keys if key in arrays}
+        with path.open("rb") as file:  # opened here: numpy may not close it
+            if file.read(len(ZIP)) != ZIP:
+                raise ValueError("it is no .npz archive, as numpy.savez writes it")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as arrays:
+                return {key: arrays[key] for key in keys if key in arrays}
     except UNREADABLE as error:
         raise ValueError(f"{path} is no readable .npz file of plain arrays: {error}") from error

@@ -33,6 +33,14 @@ def test_what_is_no_npz_is_named(tmp_path, content):
         read_arrays(path, ("x",))
 
 
+@pytest.mark.parametrize("content", [b"", b"id,label\n0,1\n", pickle.dumps(Bomb())], ids=["empty", "text", "pickle"])
+def test_nobody_is_told_to_trust_what_is_no_archive(tmp_path, content):
+    path = tmp_path / "a.npz"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r": it is no \.npz archive, as numpy\.savez writes it$"):
+        read_arrays(path, ("x",))
+
+
 def test_objects_are_never_unpickled(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.array([Bomb()], dtype=object))
     with pytest.raises(ValueError, match=r"a\.npz is no readable \.npz file of plain arrays"):
