@@ -69,6 +69,8 @@ def _read(path: Path) -> dict[str, np.ndarray]:
 
 def checked_inputs(path: Path, name: str, array: np.ndarray) -> np.ndarray:
     """Images as uint8 [N, H, W, C], features as float32 [N, ...], every value finite."""
+    if array.shape[:1] == (0,):
+        raise ValueError(f"{path}: {name} has shape {array.shape}: there is no sample in it")
     if 0 in array.shape[1:]:
         raise ValueError(f"{path}: {name} has shape {array.shape}: its samples hold nothing")
     if array.dtype == np.uint8 and array.ndim == 4 and array.shape[1] in (1, 3) and array.shape[3] > 4:
@@ -94,7 +96,7 @@ def checked_inputs(path: Path, name: str, array: np.ndarray) -> np.ndarray:
 def _labels(path: Path, name: str, array: np.ndarray, inputs: np.ndarray) -> np.ndarray:
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise ValueError(f"{path}: {name} must be integers of shape [N], but is {array.dtype} of shape {array.shape}")
-    if len(array) != len(inputs) or len(array) == 0:
+    if len(array) != len(inputs):
         raise ValueError(f"{path}: {name} has {len(array)} labels for {len(inputs)} samples")
     wrong = np.flatnonzero(array < 0)
     if len(wrong):

@@ -88,7 +88,11 @@ def test_without_a_test_set_a_fixed_stratified_fifth_is_held_out(tmp_path):
         ({"y_train": LABELS.astype(float)}, "y_train must be integers of shape [N], but is float64"),
         ({"y_train": np.eye(12, dtype=int)}, "y_train must be integers of shape [N], but is int64 of shape (12, 12)"),
         ({"y_train": LABELS[:5]}, "y_train has 5 labels for 12 samples"),
-        ({"x_test": IMAGES[:0], "y_test": LABELS[:0]}, "y_test has 0 labels for 0 samples"),
+        (
+            {"x_test": IMAGES[:0], "y_test": LABELS[:0]},
+            "d.npz: x_test has shape (0, 8, 8, 3): there is no sample in it",
+        ),
+        ({"x_train": FEATURES[:0], "y_train": LABELS[:0]}, "d.npz: x_train has shape (0, 5): there is no sample in it"),
         ({"y_test": LABELS[:6] + 1}, "y_test[2] is 3, but y_train has 3 classes"),
         ({"x_test": IMAGES[:6, :4]}, "x_test is uint8 of shape (6, 4, 8, 3), but x_train is uint8 of shape (12, 8, 8"),
         ({"x_test": FEATURES[:6]}, "x_test is float32 of shape (6, 5), but x_train is uint8"),
