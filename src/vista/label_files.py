@@ -14,10 +14,13 @@ from vista.npz import read_arrays
 HUMAN_FILE = "cifar-100n.npz"
 
 
-def read_label_file(path: str | Path, true_labels: np.ndarray, num_classes: int) -> np.ndarray:
+def read_label_file(
+    path: str | Path, true_labels: np.ndarray, num_classes: int, names: Sequence[str] = ()
+) -> np.ndarray:
     """Labels from `.npz` (key `labels`, all N or those of key `ids`) or CSV `id,label`; int64 [N].
 
     Ids are positions in the data as shipped; samples not named keep their label; -1 means no label.
+    `names` are those of the classes, for whoever wrote them in place of their numbers.
     """
     path = Path(path).expanduser()
     true = checked_labels(true_labels, num_classes)
@@ -25,7 +28,7 @@ def read_label_file(path: str | Path, true_labels: np.ndarray, num_classes: int)
         raise ValueError(f"label file {path} is a folder, but a .csv or .npz file is needed")
     if not path.is_file():
         raise FileNotFoundError(f"label file {path} does not exist{looked_for(path)}")
-    rows = _npz_rows(path, len(true)) if path.suffix.lower() == ".npz" else _csv_rows(path)
+    rows = _npz_rows(path, len(true)) if path.suffix.lower() == ".npz" else _csv_rows(path, num_classes, names)
     given, seen = true.copy(), np.zeros(len(true), dtype=bool)
     for place, index, label in rows:
         if not 0 <= index < len(true):
@@ -105,7 +108,7 @@ def _npz_rows(path: Path, count: int) -> Iterator[tuple[str, int, int]]:
         yield f"row {row}", row if ids is None else int(ids[row]), label
 
 
-def _csv_rows(path: Path) -> Iterator[tuple[str, int, int]]:
+def _csv_rows(path: Path, num_classes: int, names: Sequence[str]) -> Iterator[tuple[str, int, int]]:
     content = path.read_bytes()
     try:
         text = content.decode("utf-8-sig")
@@ -123,9 +126,18 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, int, int]]:
             place = f"line {reader.line_num}"
             if len(row) != 2:
                 raise ValueError(f"{path}, {place}: {len(row)} fields, but there must be 2 (id,label)")
-            yield place, _integer(row[0], path, place), _integer(row[1], path, place)
+            yield place, _integer(row[0], path, place), _label(row[1], path, place, num_classes, names)
     except csv.Error as error:
         raise ValueError(f"{path}, line {reader.line_num + 1}: no readable CSV: {error}") from error
+
+
+def _label(text: str, path: Path, place: str, num_classes: int, names: Sequence[str]) -> int:
+    try:
+        return _integer(text, path, place)
+    except ValueError as error:
+        name = text.strip()
+        number = f"that of {name!r} is {names.index(name)}" if name in names else "as the data set numbers its classes"
+        raise ValueError(f"{error}: labels are class numbers 0 to {num_classes - 1}, {number}") from None
 
 
 def _integer(text: str, path: Path, place: str) -> int:

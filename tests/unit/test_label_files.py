@@ -42,6 +42,7 @@ def test_npz_gives_all_labels_or_those_of_its_ids(tmp_path):
         ("id,label\n1,10\n", "line 2: label is 10, but num_classes is 10"),
         ("id,label\n1,-2\n", "line 2: label is -2"),
         ("id,label\n1,2.0\n", "line 2: '2.0' is no integer"),
+        ("id,label\n1,a b\n", "line 2: 'a b' is no integer: labels are class numbers 0 to 9, as the data set numbers"),
         ("id,label\n1_0,2\n", "line 2: '1_0' is no integer"),
         ("id,label\n1\n", "line 2: 1 fields"),
         ("id,label\n1,2,3\n", "line 2: 3 fields"),
@@ -53,6 +54,12 @@ def test_npz_gives_all_labels_or_those_of_its_ids(tmp_path):
 def test_a_bad_csv_is_named_by_its_line(tmp_path, text, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         label_files.read_label_file(write(tmp_path / "l.csv", text), LABELS, 10)
+
+
+def test_who_wrote_a_classes_name_is_told_its_number(tmp_path):
+    path = write(tmp_path / "l.csv", "id,label\n1,a b \n")
+    with pytest.raises(ValueError, match=r"'a b ' is no integer: labels are class numbers 0 to 9, that of 'a b' is 4$"):
+        noise.make(f"file:{path}", LABELS, 10, 0, names=("a", "b", "c", "d", "a b"))
 
 
 def test_a_binary_file_is_no_csv(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from vista.data import source
 from vista.training import setup
 from vista.training import training as training_module
 from vista.training.run_folder import RunFolder
+from vista.training.samples import labels_and_split
 
 
 def test_a_runs_stream_waits_for_what_built_it(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,6 +46,13 @@ def test_a_run_that_is_refused_at_once_leaves_no_folder(data: str, tmp_path: Pat
     with pytest.raises(FileNotFoundError):
         train(config(**{"data": data, **changes}), tmp_path / "runs" / "new" / "run")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_in_a_label_file_is_told_its_number(data: str, tmp_path: Path) -> None:
+    (tmp_path / "l.csv").write_text("id,label\n0,a 7\n")
+    named = replace(source.load(data), classes=tuple(f"a {number}" for number in range(10)))
+    with pytest.raises(ValueError, match=r"line 2: 'a 7' is no integer: .* that of 'a 7' is 7$"):
+        labels_and_split(config(data, noise=f"file:{tmp_path / 'l.csv'}"), named, None)
 
 
 def test_a_validation_set_that_leaves_nothing_is_named_as_the_option(data: str, tmp_path: Path) -> None:
