@@ -66,11 +66,11 @@ def refuse_misfit(config: TrainConfig, samples: Samples, network: nn.Module) -> 
             _try(config, samples, network.train(), sample.repeat(2, *(1 for _ in sample.shape[1:])))
 
 
-@torch.no_grad()
 def _try(config: TrainConfig, samples: Samples, network: nn.Module, x: Tensor) -> None:
     count, classes = len(x), len(samples.description["classes"])
     try:
-        logits: object = network(x)
+        with torch.set_grad_enabled(network.training):
+            logits: object = network(x)
     except Exception as error:
         raise does_not_take(config, samples.val.sample_shape, error) from error
     if not isinstance(logits, Tensor) or logits.shape != (count, classes):
@@ -79,6 +79,11 @@ def _try(config: TrainConfig, samples: Samples, network: nn.Module, x: Tensor) -
         raise ValueError(
             f"network {config.network!r} gives {found} for {given} of shape {in_words(samples.val.sample_shape)}, "
             f"but logits of shape ({count}, {classes}) are needed, one for each class"
+        )
+    if network.training and not logits.requires_grad and any(weight.requires_grad for weight in network.parameters()):
+        raise ValueError(
+            f"network {config.network!r} gives logits without a gradient, but it has weights to train: "
+            "look for detach() or torch.no_grad() in its forward"
         )
 
 

@@ -51,6 +51,20 @@ def test_nothing_to_train_is_refused(data: str, tmp_path: Path, monkeypatch: pyt
         train(config(data, "ce", network="frozen:net"), tmp_path / "run")
 
 
+def test_logits_without_a_gradient_are_refused(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "detached.py").write_text(
+        "from torch import nn\n"
+        "class Net(nn.Sequential):\n"
+        "    def forward(self, x):\n"
+        "        return super().forward(x).detach()\n"
+        "def net(num_classes):\n"
+        "    return Net(nn.Flatten(), nn.Linear(64, num_classes))\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ValueError, match="network 'detached:net' gives logits without a gradient, but it has weights"):
+        train(config(data, "ce", network="detached:net"), tmp_path / "run")
+
+
 def test_a_layer_used_twice_is_saved_loaded_and_exported(data: str, tmp_path: Path) -> None:
     train(config(data, network="trainings:twice_the_same"), tmp_path / "run")
     for which in ("best", "last"):
