@@ -10,17 +10,23 @@ from pathlib import Path
 import numpy as np
 
 from vista.npz import read_arrays
+from vista.spreadsheet import cell
 
 HUMAN_FILE = "cifar-100n.npz"
 
 
 def read_label_file(
-    path: str | Path, true_labels: np.ndarray, num_classes: int, names: Sequence[str] = ()
+    path: str | Path,
+    true_labels: np.ndarray,
+    num_classes: int,
+    names: Sequence[str] = (),
+    files: Sequence[str] | None = None,
 ) -> np.ndarray:
-    """Labels from `.npz` (key `labels`, all N or those of key `ids`) or CSV `id,label`; int64 [N].
+    """Labels from `.npz` (key `labels`, all N or those of key `ids`) or CSV `id,label` or `id,label,file`; int64 [N].
 
     Ids are positions in the data as shipped; samples not named keep their label; -1 means no label.
-    `names` are those of the classes, for whoever wrote them in place of their numbers.
+    `names` are those of the classes, for whoever wrote them in place of their numbers. `files` says where each sample
+    lies: a line that is about another file than its id is refused, because the data have changed.
     """
     path = Path(path).expanduser()
     true = checked_labels(true_labels, num_classes)
@@ -30,9 +36,12 @@ def read_label_file(
         raise FileNotFoundError(f"label file {path} does not exist{looked_for(path)}")
     rows = _npz_rows(path, len(true)) if path.suffix.lower() == ".npz" else _csv_rows(path, num_classes, names)
     given, seen = true.copy(), np.zeros(len(true), dtype=bool)
-    for place, index, label in rows:
+    for place, index, label, file in rows:
         if not 0 <= index < len(true):
             raise ValueError(f"{path}, {place}: id is {index}, but there are {len(true)} samples (0..{len(true) - 1})")
+        if file is not None and files is not None and file not in (files[index], cell(files[index])):
+            said = f"id {index} is {files[index]} now, but the line is about {file}: files have come or gone"
+            raise ValueError(f"{path}, {place}: {said}")
         if seen[index]:
             raise ValueError(f"{path}, {place}: id {index} has a label already")
         if not -1 <= label < num_classes:
@@ -95,7 +104,7 @@ def _arrays(path: Path, keys: Sequence[str]) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _npz_rows(path: Path, count: int) -> Iterator[tuple[str, int, int]]:
+def _npz_rows(path: Path, count: int) -> Iterator[tuple[str, int, int, None]]:
     arrays = _arrays(path, ("labels", "ids"))
     if "labels" not in arrays:
         raise ValueError(f"{path} has no key 'labels'")
@@ -105,10 +114,10 @@ def _npz_rows(path: Path, count: int) -> Iterator[tuple[str, int, int]]:
         against = f"there are {count} samples (key 'ids' may name some)" if ids is None else f"'ids' has {expected}"
         raise ValueError(f"{path}: 'labels' has {len(labels)} entries, but {against}")
     for row, label in enumerate(labels.tolist()):
-        yield f"row {row}", row if ids is None else int(ids[row]), label
+        yield f"row {row}", row if ids is None else int(ids[row]), label, None
 
 
-def _csv_rows(path: Path, num_classes: int, names: Sequence[str]) -> Iterator[tuple[str, int, int]]:
+def _csv_rows(path: Path, num_classes: int, names: Sequence[str]) -> Iterator[tuple[str, int, int, str | None]]:
     content = path.read_bytes()
     try:
         text = content.decode("utf-8-sig")
@@ -118,15 +127,18 @@ def _csv_rows(path: Path, num_classes: int, names: Sequence[str]) -> Iterator[tu
     reader = csv.reader(io.StringIO(text, newline=""))
     try:
         header = [name.strip() for name in next(reader, [])]
-        if header != ["id", "label"]:
-            raise ValueError(f"{path}, line 1: the header is {','.join(header)!r}, but it must be 'id,label'")
+        if header not in (["id", "label"], ["id", "label", "file"]):
+            said = ",".join(header)
+            raise ValueError(f"{path}, line 1: the header is {said!r}, but it must be 'id,label' or 'id,label,file'")
         for row in reader:
             if not row:
                 continue
             place = f"line {reader.line_num}"
-            if len(row) != 2:
-                raise ValueError(f"{path}, {place}: {len(row)} fields, but there must be 2 (id,label)")
-            yield place, _integer(row[0], path, place), _label(row[1], path, place, num_classes, names)
+            if len(row) != len(header):
+                wanted = f"{len(header)} ({','.join(header)})"
+                raise ValueError(f"{path}, {place}: {len(row)} fields, but there must be {wanted}")
+            label = _label(row[1], path, place, num_classes, names)
+            yield place, _integer(row[0], path, place), label, row[2] if len(row) > 2 else None
     except csv.Error as error:
         raise ValueError(f"{path}, line {reader.line_num + 1}: no readable CSV: {error}") from error
 

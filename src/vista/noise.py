@@ -159,10 +159,12 @@ def make(
     root: str | Path | None = None,
     among: np.ndarray | None = None,
     names: Sequence[str] = (),
+    files: Sequence[str] | None = None,
 ) -> NoisyLabels:
     """The labels that `spec` makes of `source_labels`; `groups` shapes asymmetric noise, `root` holds human labels.
 
-    Drawn noise changes labels of the samples `among` alone, if these are named. `names` are those of the classes.
+    Drawn noise changes labels of the samples `among` alone, if these are named. `names` are those of the classes,
+    `files` where the samples lie.
     """
     noise = parse(spec)
     true = checked_labels(source_labels, num_classes)
@@ -175,7 +177,7 @@ def make(
         given[changed] = asymmetric(true[changed], num_classes, noise.rate, seed, cycle_mapping(num_classes, groups))
     elif noise.kind == "file":
         assert noise.path is not None
-        given = read_label_file(noise.path, true, num_classes, names)
+        given = read_label_file(noise.path, true, num_classes, names, files)
     elif noise.kind == "human":
         given = read_human_labels(true, num_classes, root)
     return NoisyLabels(given, true, noise.spec, seed)

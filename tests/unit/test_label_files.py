@@ -127,3 +127,16 @@ def test_a_byte_that_is_no_text_is_named_by_its_line(tmp_path):
     (tmp_path / "l.csv").write_bytes(b"id,label\n3,1\n4,\xff\n5,1\n")
     with pytest.raises(ValueError, match=r"l\.csv, line 3: no readable CSV"):
         label_files.read_label_file(tmp_path / "l.csv", LABELS, 10)
+
+
+def test_a_line_that_is_about_another_file_than_its_id_is_refused(tmp_path):
+    """Ids are places: where a file has come or gone, they are other samples'."""
+    files = [f"ant/{number}.png" for number in range(len(LABELS))]
+    files[2] = "=bee/2.png"
+    path = write(tmp_path / "l.csv", "id,label,file\n1,3,ant/1.png\n2,4,'=bee/2.png\n")
+    given = label_files.read_label_file(path, LABELS, 10, files=files)
+    assert given[1:3].tolist() == [3, 4]
+    assert np.array_equal(label_files.read_label_file(path, LABELS, 10), given), "of no files nothing is known"
+    message = r"l\.csv, line 2: id 1 is ant/0\.png now, but the line is about ant/1\.png: files have come or gone"
+    with pytest.raises(ValueError, match=message):
+        label_files.read_label_file(path, LABELS, 10, files=["new.png", *files])

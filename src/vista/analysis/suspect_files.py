@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,17 @@ def corrected(given: Labels, found: Suspects, count: int, *, drop: bool = False)
     return labels
 
 
-def write_label_file(path: Path, labels: Labels) -> None:
-    """CSV ``id,label`` of every sample, as ``--noise file:PATH`` reads it; one not named would keep its shipped one."""
-    rows = "".join(f"{place},{label}\n" for place, label in enumerate(labels.tolist()))
-    durable.write(path, f"id,label\n{rows}".encode())
+def write_label_file(path: Path, labels: Labels, files: Sequence[str] | None = None) -> None:
+    """CSV ``id,label`` of every sample, as ``--noise file:PATH`` reads it; one not named would keep its shipped one.
+
+    Where each sample lies in a file, a third column names it, by which changed data are found out.
+    """
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["id", "label", *(["file"] if files is not None else [])])
+    for place, label in enumerate(labels.tolist()):
+        writer.writerow([place, label, *([cell(files[place])] if files is not None else [])])
+    durable.write(path, text.getvalue().encode())
 
 
 def rows(found: Suspects, count: int) -> list[dict[str, Any]]:

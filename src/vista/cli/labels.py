@@ -59,7 +59,7 @@ def run(argv: list[str]) -> int:
     suspect_files.write_json(written[1], found, count)
     if clean is not None:
         labels = suspect_files.corrected(folder.labels().given, found, count, drop=flags.drop)
-        suspect_files.write_label_file(clean, labels)
+        suspect_files.write_label_file(clean, labels, found.files)
         written.append(clean)
     if flags.json:
         print(json.dumps({"run": str(folder.path), **suspect_files.report(found, count)}, allow_nan=False))

@@ -75,8 +75,9 @@ def labels_and_split(config: TrainConfig, data: Source, root: str | None) -> tup
     noise_seed, split_seed = config.data_seeds()
     ids, classes = data.for_training, data.num_classes
     given = noise.make(
-        config.noise, data.labels, classes, noise_seed, groups=data.groups, root=root, among=ids, names=data.classes
-    )
+        config.noise, data.labels, classes, noise_seed,
+        groups=data.groups, root=root, among=ids, names=data.classes, files=data.files,
+    )  # fmt: skip
     held_out = int(config.validation) if config.validation >= 1 else config.validation
     try:
         parts = split.stratified(given.given[ids], held_out, split_seed)

@@ -406,6 +406,13 @@ def test_suspects_among_the_pictures_of_a_folder_are_named_by_their_file(vista: 
     assert not any(row["file"].startswith("=") for row in rows), "no formula"
     assert all(row["file"] in said.out for row in listed)
     assert vista("report", "run", "-o", "page.html").code == 0
+    assert vista("labels", "run", "--clean", "clean.csv").code == 0
+    again = ("train", "--data", "folder:own", "--noise", "file:clean.csv", *words[4:], "--device", "cpu", "--quiet")
+    assert vista(*again, "--out", "again").code == 0
+    pictures("own/a/00-new.png")
+    said = vista(*again, "--out", "third")
+    assert said.code == 2
+    assert "is a/00-new.png now, but the line is about a/00.png: files have come or gone" in said.err
     described = json.loads(Path("run/data.json").read_text())
     for damaged, message in ((files[:-1], "names 39 files, but has 40 labels"), ([*files[:-1], 3], "what is no path")):
         Path("run/data.json").write_text(json.dumps(described | {"files": damaged}))
