@@ -42,9 +42,10 @@ def run(argv: list[str]) -> int:
     changes = {name: getattr(flags, name) for name in ("root", "device") if getattr(flags, name) is not None}
     job = Job(dataclasses.replace(config, **changes), folder.path)
     if folder.is_finished():
+        metrics = folder.metrics()
         if not (flags.json or flags.quiet) and distributed.is_first_process():
             terminal.say(f"{folder.path} has finished: there is nothing left to do")
-        print_result(folder, config, folder.metrics(), flags.json)
+        print_result(folder, config, metrics, flags.json)
         return 0
     refuse_code_unasked_for(config, flags.network)
     execute([job], Output(quiet=flags.quiet, json=flags.json))

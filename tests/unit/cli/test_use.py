@@ -263,6 +263,13 @@ def test_a_run_that_has_lost_how_pictures_are_normalised_is_refused(
         assert said.err.startswith(f"vista: error: trained/data.json is damaged: it has no list {lost!r}"), words
 
 
+def test_a_damaged_run_is_not_called_finished_first(vista: Vista, trained: Path) -> None:
+    (trained / "metrics.json").write_text('{"best": ')
+    said = vista("resume", "trained")
+    assert (said.code, said.out) == (2, "")
+    assert "trained/metrics.json" in said.err
+
+
 def test_metrics_that_lack_a_number_are_refused(vista: Vista, trained: Path, small: tuple[str, ...]) -> None:
     metrics = json.loads((trained / "metrics.json").read_text())
     del metrics["last"]["val"]["nll"]
