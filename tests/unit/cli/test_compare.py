@@ -10,12 +10,14 @@ import signal
 import statistics
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from vista.cli.arguments import method_name
 from vista.methods import available
-from vista.training.comparison import over_seeds, plan
+from vista.training.comparison import over_seeds, plan, summary
 from vista.training.config import TrainConfig
+from vista.training.record import VAL_GIVEN, Record
 from vista.training.run_folder import RunFolder
 
 from .conftest import Vista, in_two_processes
@@ -156,10 +158,43 @@ def test_no_mean_without_a_seed_and_no_error_of_one() -> None:
     assert over_seeds([]) == {"mean": None, "se": None}
 
 
+def test_a_row_is_of_the_runs_that_finished_and_counts_the_time_of_those_needed_first(tmp_path: Path) -> None:
+    (entry,) = plan(TrainConfig(), ["ban"], 4, tmp_path, method_name)
+    for job, anchors in zip(entry.jobs[:2], (5, 3), strict=True):
+        report = {"epoch": 1 + anchors, "test": {"top1": 0.5}}
+        gaps = {"val_given": 0.25, "val_true": 0.75}
+        job.metrics = {"best": report, "last": {**report, "epoch": 9}, "deviation_gap": gaps, "anchors_max": anchors}
+        timed(job.out, 10.0)
+    timed(entry.jobs[0].out / "earlier" / "teacher", 4.0)
+    timed(entry.jobs[0].out / "earlier" / "teacher" / "earlier" / "teacher", 2.0)
+    entry.jobs[2].error = ValueError("broke")
+    row = summary(entry)
+    assert (row["seeds"], row["anchors_max"], row["seconds"], row["deviation_gap"]) == (2, 5, 13.0, 25.0)
+    told = [(run["best_epoch"], run["seconds"], run["error"]) for run in row["runs"]]
+    assert told == [(6, 16.0, None), (4, 10.0, None), (None, None, "broke"), (None, None, "stopped")]
+    assert [run["run"] for run in row["runs"]] == [str(tmp_path / f"ban-seed{seed}") for seed in range(4)]
+
+
+def timed(run: Path, seconds: float) -> None:
+    """A record of one epoch that took so long."""
+    run.mkdir(parents=True)
+    record = Record({VAL_GIVEN: 1})
+    timing = {"epoch": 1, "train_seconds": seconds, "evaluate_seconds": 0.0}
+    record.append({"epoch": 1}, timing, {VAL_GIVEN: np.ones(1, dtype=bool)})
+    record.write(run)
+
+
 def test_all_in_a_list_adds_every_other_method_once() -> None:
     names = list(available())
     entries = plan(TrainConfig(), ["vista:tau=0.02", "ce", "all"], 1, Path("c"), method_name)
     assert [entry.method for entry in entries] == ["vista:tau=0.02", "ce", *(name for name in names if name != "ce")]
+
+
+def test_a_method_written_in_two_ways_counts_once_under_its_first_name() -> None:
+    entries = plan(TrainConfig(), ["vista:tau=0.02", "vista:tau=2e-2", "vista"], 2, Path("c"), method_name)
+    assert [entry.method for entry in entries] == ["vista:tau=0.02", "vista"]
+    runs = [(job.config.method, job.config.options["tau"], job.config.seed, str(job.out)) for job in entries[0].jobs]
+    assert runs == [("vista", 0.02, 0, "c/vista-tau0.02-seed0"), ("vista", 0.02, 1, "c/vista-tau0.02-seed1")]
 
 
 def test_a_data_set_with_square_brackets_is_compared(vista: Vista, small: Small, data: str) -> None:
