@@ -149,7 +149,7 @@ class Checkpoints:
         needed = set()
         for path in (self.run / FOLDER).glob("[!.]*"):
             try:
-                needed |= set(durable.read_json(path / MANIFEST))
+                needed |= set(durable.read_object(path / MANIFEST))
             except (OSError, ValueError):
                 return  # damaged since it was written: what it needs is not known, so nothing is deleted
         for blob in (self.run / BLOBS).glob("*"):
@@ -179,8 +179,7 @@ class Checkpoints:
             self._refuse_foreign(folder, saved)
             blobs, blob_files = {}, {}
             for path, file in saved["blobs"].items():
-                group = tensors_from_bytes(files[f"{BLOBS}/{file}"])
-                blobs[path] = {"" if key == "values" and len(group) == 1 else key: t for key, t in group.items()}
+                blobs[path] = tensors_from_bytes(files[f"{BLOBS}/{file}"])
                 blob_files[path] = file, hashlib.sha256(files[f"{BLOBS}/{file}"]).hexdigest()
             state = join(saved["state"], tensors_from_bytes(files[TENSORS]), blobs)
             self._blob_files = blob_files  # all of them or none: a blob of another checkpoint is not this one's

@@ -56,5 +56,5 @@ def join(skeleton: Any, tensors: dict[str, Tensor], blobs: dict[str, dict[str, T
         return tensors[skeleton[ARRAY]].numpy()
     if BLOB in skeleton:
         group = blobs[skeleton[BLOB]]
-        return group[""] if skeleton["single"] else group
+        return next(iter(group.values())) if skeleton["single"] else group
     return {key: join(value, tensors, blobs) for key, value in skeleton.items()}

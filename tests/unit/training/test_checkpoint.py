@@ -67,6 +67,7 @@ def blobs(run: Path) -> set[str]:
 
 def test_state_comes_back_as_it_was(tmp_path: Path) -> None:
     state = small_state(1)
+    state["best"]["2"] = {"values": torch.ones(2)}  # a network's only tensor, named as files name a lone one
     assert_same(join(*split(state)), state)
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save("epoch-1", state, wait=True)
@@ -159,13 +160,16 @@ def test_what_a_killed_process_left_half_written_is_cleared(tmp_path: Path) -> N
     assert all(name.endswith(".safetensors") for name in blobs(tmp_path))
 
 
-def test_damage_while_a_run_goes_on_does_not_stop_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("manifest", [None, "{", "[]"], ids=["missing", "cut short", "of another kind"])
+def test_damage_while_a_run_goes_on_does_not_stop_it(tmp_path: Path, manifest: str | None) -> None:
     """What a checkpoint needs whose manifest is gone is not known: until it is old itself, nothing is deleted."""
     checkpoints = Checkpoints(tmp_path)
     for epoch, left in enumerate([2, 3, 3], 1):
         checkpoints.save(f"epoch-{epoch}", small_state(epoch, (epoch,)), wait=True)
         if epoch == 1:
             (tmp_path / FOLDER / "epoch-1" / MANIFEST).unlink()
+            if manifest is not None:
+                (tmp_path / FOLDER / "epoch-1" / MANIFEST).write_text(manifest)
         assert len(blobs(tmp_path)) == left, "the best weights, and one of each epoch that may need it"
 
 
@@ -188,6 +192,19 @@ def test_a_full_disk_leaves_the_checkpoint_before_and_no_half_one(
     checkpoints.wait()  # it is told once, and the next one may be written
     assert [path.name for path in (tmp_path / FOLDER).iterdir()] == ["epoch-1"]
     assert_same(Checkpoints(tmp_path).newest_sound_everywhere(), small_state(1, ()))
+
+
+def test_whatever_fails_in_the_background_is_raised_where_it_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(what: str, path: Path) -> None:
+        raise MemoryError("no room")
+
+    checkpoints = Checkpoints(tmp_path)
+    monkeypatch.setattr(durable, "on_write", fail)
+    checkpoints.save("epoch-1", small_state(1))
+    with pytest.raises(MemoryError, match="no room"):
+        checkpoints.wait()
 
 
 def test_weights_of_anchors_are_written_once_and_go_with_their_anchor(
@@ -319,10 +336,7 @@ def test_what_this_version_or_start_cannot_read_is_refused_not_overwritten(
 ) -> None:
     folder = copied / FOLDER / NEWEST
     state = json.loads((folder / STATE).read_text())
-    (folder / STATE).write_text(json.dumps({**state, field: value}))
-    manifest = json.loads((folder / MANIFEST).read_text())
-    manifest[STATE] = hashlib.sha256((folder / STATE).read_bytes()).hexdigest()
-    (folder / MANIFEST).write_text(json.dumps(manifest))
+    put(folder, STATE, json.dumps({**state, field: value}).encode())
     with pytest.raises(ValueError, match=f"{NEWEST} {said}"):
         train(config(data), copied)
     assert folder.exists()
@@ -341,6 +355,25 @@ def test_a_damaged_one_is_named_by_load(copied: Path) -> None:
     damage(file_of(copied, TENSORS), "flipped")
     with pytest.raises(Damaged, match=f"{NEWEST} is damaged: {TENSORS} does not have the checksum"):
         Checkpoints(copied).load(NEWEST)
+
+
+@pytest.mark.parametrize(("file", "content"), [(STATE, b"{"), (TENSORS, b"{"), (MANIFEST, b"{}")])
+def test_files_that_make_no_state_are_damaged_although_their_checksums_hold(
+    tmp_path: Path, file: str, content: bytes
+) -> None:
+    Checkpoints(tmp_path).save("epoch-1", small_state(1), wait=True)
+    put(tmp_path / FOLDER / "epoch-1", file, content)
+    with pytest.raises(Damaged, match="epoch-1 is damaged: "):
+        Checkpoints(tmp_path).load("epoch-1")
+
+
+def put(folder: Path, file: str, content: bytes) -> None:
+    """Write a file of a checkpoint, and its checksum."""
+    (folder / file).write_bytes(content)
+    if file != MANIFEST:
+        manifest = json.loads((folder / MANIFEST).read_text())
+        manifest[file] = hashlib.sha256(content).hexdigest()
+        (folder / MANIFEST).write_text(json.dumps(manifest))
 
 
 # ---------------------------------------------------------------- no pickle

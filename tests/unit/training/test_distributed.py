@@ -150,6 +150,9 @@ def test_a_part_that_is_damaged_in_one_process_is_used_by_none(trainer: Trainer,
     wanted, out = config(data, batch_size=12, epochs=2), tmp_path / "run"
     trainer(wanted, tmp_path / "whole", processes=2)
     assert trainer(wanted, out, Kill(event="Stepped", count=14), processes=2).killed
+    last_two = ("epoch-00001-step-0000010", "epoch-00002-step-0000000")
+    parts = {f"{name}{suffix}" for name in last_two for suffix in ("", "-rank1")}
+    assert {path.name for path in (out / "checkpoints").iterdir()} == parts, "of every process; what is older has gone"
     damage(out / "checkpoints" / "epoch-00002-step-0000000-rank1" / "tensors.safetensors", "flipped")
     ended = trainer(wanted, out, processes=2)
     assert ended.began_at == (1, 11)
