@@ -20,7 +20,7 @@ from torch import Tensor
 from trainings import config, damage, ended_as, stopped, train
 
 import vista
-from vista import durable
+from vista import durable, exchange
 from vista.training.checkpoint import BLOBS, FOLDER, MANIFEST, STATE, TENSORS, Checkpoints, Damaged
 from vista.training.run_folder import RunFolder
 from vista.training.skeleton import join, split
@@ -145,6 +145,20 @@ def test_a_blob_of_a_checkpoint_that_was_read_before_is_not_taken_for_this_ones(
     other["method"]["_extra_state"]["predictions"]["2"] += 1
     again.save("epoch-3", other, wait=True)
     assert_same(Checkpoints(tmp_path).load("epoch-3"), other)
+
+
+def test_nor_one_of_a_checkpoint_that_another_process_could_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Checkpoints(tmp_path).save("epoch-1", small_state(1), wait=True)
+    again, other = Checkpoints(tmp_path), small_state(1)
+    monkeypatch.setattr(exchange, "all_say", lambda yes: False)
+    with pytest.warns(UserWarning, match=r"epoch-1 is damaged in another process|the run starts anew"):
+        assert again.newest_sound_everywhere() is None
+    assert again.names() == [], "it is deleted"
+    other["method"]["_extra_state"]["predictions"]["1"] += 1
+    again.save("epoch-1", other, wait=True)
+    assert_same(Checkpoints(tmp_path).load("epoch-1"), other)
 
 
 def test_what_a_killed_process_left_half_written_is_cleared(tmp_path: Path) -> None:
