@@ -289,6 +289,7 @@ def test_an_undamaged_run_ends_as_one_never_stopped(data: str, copied: Path, who
     events = train(config(data), copied)
     assert events[0].epoch == 3
     assert ended_as(copied) == whole
+    assert not {FOLDER, BLOBS} & {path.name for path in copied.iterdir()}, "a finished run needs no checkpoints"
 
 
 @pytest.mark.parametrize("kind", KINDS)
