@@ -122,6 +122,7 @@ def test_an_empty_ledger_is_called_empty(tmp_path: Path) -> None:
     cells = {protocol.configuration(cell.method, cell.changes, 0).identity() for cell in study("table6").cells}
     assert f"None of its {len(cells)} settings has been run yet." in text.split("## table6")[1].split("\n## ")[0]
     assert "Runs under another protocol" not in text
+    assert text == text.rstrip() + "\n"
 
 
 @pytest.mark.parametrize(
