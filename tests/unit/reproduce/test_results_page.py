@@ -78,9 +78,12 @@ def test_seeds_that_agree_have_an_error_of_nothing(tmp_path: Path) -> None:
     for seed in (0, 1):
         fake(tmp_path, "ce", protocol.symmetric(40), seed, 59.0, 55.0)
         fake(tmp_path, "sat", protocol.symmetric(40), seed, 66.67, 55.0)
-    section = page.write(tmp_path).split("## table1")[1].split("## table2")[0]
+    fake(tmp_path, "sd-dropout", {}, 0, 77.5, 77.0)
+    text = page.write(tmp_path)
+    section = text.split("## table1")[1].split("## table2")[0]
     assert "| 2 | 59.00 ± 0.00 | 55.00 ± 0.00 | 59.37 ± 0.36 |  |  |  | -0.37, within two SE |" in section
     assert "| 2 | 66.67 ± 0.00 | 55.00 ± 0.00 | 66.67 ± 0.09 | +7.67 ± 0.00 | +0.00 ± 0.00 | +7.30 |" in section
+    assert "| 22.50 | 23.00 | 23.00 ± 0.00 |" in text.split("## table4")[1].split("## table5")[0], "and the paper's"
 
 
 def test_a_gain_that_the_paper_gives_is_compared_with_our_gain(tmp_path: Path) -> None:
