@@ -110,6 +110,13 @@ def test_trying_a_network_out_leaves_no_trace_in_it(data: str, tmp_path: Path) -
     assert training.network.training
 
 
+@pytest.mark.parametrize("batch_size", [64, 63])  # 63 leaves one sample alone, which is tried out as well
+def test_trying_a_network_out_takes_no_draws_from_torchs_generator(data: str, tmp_path: Path, batch_size: int) -> None:
+    before = torch.random.get_rng_state()
+    setup.prepare(config(data, "ce", network="trainings:drops", batch_size=batch_size), RunFolder(tmp_path / "run"), {})
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
 @pytest.mark.parametrize("step", [0, 1])
 def test_stopped_it_goes_on_with_the_same_draws(data: str, tmp_path: Path, step: int) -> None:
     wanted = config(data, network="trainings:drops")

@@ -90,6 +90,21 @@ def test_a_network_that_does_not_suit_the_samples_is_named(
     assert not (tmp_path / "run").exists()
 
 
+def test_what_else_a_network_says_of_a_batch_of_one_is_told_as_it_is(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sociable.py").write_text(
+        "from torch import nn\n"
+        "class Sociable(nn.Linear):\n    def forward(self, x):\n"
+        "        if self.training and len(x) == 1:\n            raise ValueError('one alone is too few')\n"
+        "        return super().forward(x.flatten(1))\n"
+        "def network(num_classes):\n    return Sociable(64, num_classes)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ValueError, match=r"^one alone is too few$"):
+        train(config(data, "ce", network="sociable:network", batch_size=63), tmp_path / "run")
+
+
 def test_a_picture_network_on_features_is_named(tmp_path: Path) -> None:
     y = np.arange(40) % 2
     np.savez(tmp_path / "f.npz", x=np.random.default_rng(0).normal(size=(40, 5)), y=y)
