@@ -38,6 +38,16 @@ def test_a_runs_stream_waits_for_what_built_it(data: str, tmp_path: Path, monkey
     assert done == ["built", "the default stream of cpu"]
 
 
+def test_a_step_is_made_as_the_options_say_for_the_methods_own_weights_too(data: str, tmp_path: Path) -> None:
+    options = {"momentum": 0.3, "weight_decay": 0.02, "nesterov": True}
+    training = setup.prepare(config(data, "byot", **options).resolved(), RunFolder(tmp_path / "run"), {})
+    (group,) = training.optimizer.param_groups
+    assert {name: group[name] for name in options} == options
+    own = list(training.method.parameters())
+    assert own
+    assert {id(weight) for weight in own} <= {id(weight) for weight in group["params"]}
+
+
 @pytest.mark.parametrize(
     "changes",
     [{"data": "npz:nothere.npz"}, {"noise": "file:nothere.csv"}, {"method": "ban", "data": "npz:nothere.npz"}],
