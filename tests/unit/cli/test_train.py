@@ -258,6 +258,10 @@ def test_the_folder_one_is_in_is_not_removed(
     assert said.code == 2
     assert ". is, or holds, the folder you are in: go elsewhere first" in said.err
     assert Path("metrics.json").exists()
+    Path("tensorboard").mkdir()
+    monkeypatch.chdir("tensorboard")
+    assert ".. is, or holds, the folder you are in" in vista("runs", "delete", "..", "--yes").err
+    assert Path("../metrics.json").exists()
 
 
 def stop_after(epoch: int, monkeypatch: pytest.MonkeyPatch, number: int) -> None:

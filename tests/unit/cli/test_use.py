@@ -150,6 +150,9 @@ def test_delete_asks_first(
 
 
 def test_delete_without_a_question(vista: Vista, trained: Path) -> None:
+    """What other commands made of the run goes with it."""
+    for made in ("suspected_labels.csv", "suspected_labels.json", "report.html", "predictions.csv"):
+        (trained / made).touch()
     assert vista("runs", "delete", str(trained), "--yes").code == 0
     assert not trained.exists()
 
