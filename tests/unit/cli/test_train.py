@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import types
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,9 @@ def test_fresh_keeps_the_old_run_until_the_new_one_has_begun(
     assert vista(*words).code == 0
     before = contents(Path("run"))
     beside = ("--at-once", "2") if command == "compare" and wrong[0] == "--network" else ()  # such processes take long
-    assert vista(*words, *wrong, *beside, "--fresh").code in (1, 2)
+    said = vista(*words, *wrong, *beside, "--fresh")
+    assert said.code in (1, 2)
+    assert "the old run again" not in said.err, "its error says enough"
     assert contents(Path("run")) == before
     assert [path.name for path in Path().iterdir() if path.name.startswith(".")] == []
     assert vista(*words, "--epochs", "2", "--fresh").code == 0
@@ -154,6 +157,13 @@ def test_sigterm_before_the_new_runs_began_leaves_the_old_ones(
     assert vista(*words, "--fresh").code == 128 + signal.SIGTERM
     assert contents(Path("run")) == before
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_outside_the_main_thread_where_no_signal_can_be_caught_fresh_begins_anew(vista: Vista, small: Small) -> None:
+    words = ("train", *small, "--out", "run", "--quiet")
+    assert vista(*words).code == 0
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(vista, *words, "--epochs", "2", "--fresh").result().code == 0
 
 
 def test_what_a_command_has_set_aside_no_other_one_puts_back(

@@ -290,6 +290,9 @@ def test_an_undamaged_run_ends_as_one_never_stopped(data: str, copied: Path, who
     assert events[0].epoch == 3
     assert ended_as(copied) == whole
     assert not {FOLDER, BLOBS} & {path.name for path in copied.iterdir()}, "a finished run needs no checkpoints"
+    (copied / FOLDER / NEWEST).mkdir(parents=True)
+    train(config(data), copied)
+    assert not (copied / FOLDER).exists(), "nor one that was killed between its metrics and their deletion"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -5,21 +5,25 @@ The long version, at every write and many instants, on one process and on two, i
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from trainings import Kill, Trainer, config, ended_as, stopped, train, until_it_waits, waiting_at
 
 from vista.cli import main
+from vista.training import loop
 from vista.training.checkpoint import Checkpoints
 from vista.training.config import TrainConfig
-from vista.training.events import Started, Stepped
+from vista.training.events import Started, Stepped, Stop
 from vista.training.run_folder import RunFolder
 from vista.training.setup import prepare
 
@@ -70,6 +74,16 @@ def test_a_killed_pair_of_processes(trainer: Trainer, data: str, tmp_path: Path)
     assert trainer(wanted, tmp_path / "run", Kill(event="Stepped", count=21, rank=1), processes=2).killed
     assert trainer(wanted, tmp_path / "run", processes=2).began_at > (1, 10)
     assert ended_as(tmp_path / "run", 2) == ended_as(tmp_path / "whole", 2)
+
+
+def test_after_a_checkpoint_the_next_is_due_when_its_time_has_passed_again(data: str, tmp_path: Path) -> None:
+    training = prepare(config(data, "ce", checkpoint_seconds=600.0).resolved(), RunFolder(tmp_path / "run"), {})
+    saved: list[str] = []
+    checkpoints: Any = SimpleNamespace(save=lambda name, *_, **__: saved.append(name))
+    saving = loop.Saving(checkpoints, Stop(), last=-math.inf)
+    for _ in range(2):
+        loop._save_or_stop(training, saving)
+    assert len(saved) == 1
 
 
 def test_a_state_brings_back_every_part(data: str, tmp_path: Path) -> None:
