@@ -21,7 +21,7 @@ from vista.training.run_folder import RunFolder
 @pytest.fixture(scope="module", params=["vista", "ema"])
 def finished(data: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> RunFolder:
     out = tmp_path_factory.mktemp("finished") / "run"
-    train(config(data, request.param, epochs=5), out)
+    train(config(data, request.param, epochs=5, seed=1), out)  # its best epochs on given and on true labels differ
     return RunFolder.open(out)
 
 
@@ -33,6 +33,17 @@ def test_both_epochs_come_to_what_the_record_saw_then(finished: RunFolder) -> No
         row = metrics[which]["epoch"] - 1
         for part, name in (("val", "val_given"), ("test", "test")):
             assert metrics[which][part]["top1"] == record.correct(name)[row].mean()
+
+
+def test_the_best_epoch_is_the_first_that_is_best_on_the_given_validation_labels(finished: RunFolder) -> None:
+    record = finished.record()
+    accuracies = {name: record.correct(name).mean(axis=1) for name in ("val_given", "val_true", "test")}
+    for key, name in (("val", "val_given"), ("val_true", "val_true"), ("test", "test")):
+        assert [line[f"{key}_accuracy"] for line in record.lines] == accuracies[name].tolist()
+    given = accuracies["val_given"]
+    best = {name: [row == values[: row + 1].argmax() for row in range(5)] for name, values in accuracies.items()}
+    assert [line["best"] for line in record.lines] == best["val_given"] != best["val_true"]
+    assert finished.metrics()["best"]["epoch"] == 1 + given.argmax()
 
 
 def test_the_deviation_gap_is_what_was_right_once_and_is_wrong_at_the_end(finished: RunFolder) -> None:
