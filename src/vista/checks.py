@@ -27,7 +27,8 @@ def as_integers(values: Integers, name: str) -> Tensor:
     """``values`` as a one-dimensional int64 tensor."""
     tensor = values if isinstance(values, Tensor) else _tensor(values, name)
     if tensor.dim() != 1:
-        hint = "; multi-label targets are not supported" if tensor.dim() == 2 else ""
+        are_labels = tensor.dim() == 2 and name.endswith("labels")
+        hint = "; multi-label targets are not supported" if are_labels else ""
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but one number per sample is needed{hint}")
     if not is_integral(tensor.dtype) and tensor.numel():
         raise TypeError(f"{name} has type {tensor.dtype}, but whole numbers are needed (torch.long)")

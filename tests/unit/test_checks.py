@@ -47,7 +47,7 @@ def test_no_numbers_at_all_are_whole_numbers() -> None:
         ([True, False], TypeError, r"index has type torch.bool"),
         (torch.tensor([1j]), TypeError, r"index has type torch.complex64"),
         (3, ValueError, r"index has shape \(\), but one number per sample is needed$"),
-        ([[0, 1], [1, 0]], ValueError, r"index has shape \(2, 2\), .*; multi-label targets are not supported$"),
+        ([[0, 1], [1, 0]], ValueError, r"index has shape \(2, 2\), but one number per sample is needed$"),
         (torch.zeros(1, 1, 1, dtype=torch.long), ValueError, r"index has shape \(1, 1, 1\), .* is needed$"),
         (["a", "b"], TypeError, r"index is a list that holds no plain numbers"),
         ([[1], [1, 2]], TypeError, r"index is a list that holds no plain numbers"),
