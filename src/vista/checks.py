@@ -144,16 +144,19 @@ def check_finite(logits: Tensor, index: Tensor, epoch: int, name: str = "logits"
 
 def as_numbers(values: Any, like: Tensor, shape: tuple[int, ...], name: str) -> Tensor:
     """``values`` as a tensor beside ``like``, of this very shape: any other would be broadcast into another loss."""
-    tensor: Tensor
-    if isinstance(values, Tensor):
-        tensor = values
-    else:
-        try:
-            tensor = torch.from_numpy(native(values)).to(like)
-        except (TypeError, ValueError) as error:
-            raise TypeError(f"{name} is a {type(values).__name__} that holds no plain numbers") from error
+    tensor = values if isinstance(values, Tensor) else plain_numbers(values, name).to(like)
     check_shape(tensor, shape, name)
     return tensor
+
+
+def plain_numbers(values: Any, name: str) -> Tensor:
+    """``values`` as a tensor of whatever shape they have."""
+    if isinstance(values, Tensor):
+        return values
+    try:
+        return torch.from_numpy(native(values))
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} is a {type(values).__name__} that holds no plain numbers") from error
 
 
 def check_shape(values: Tensor | NDArray[Any], shape: Sequence[int], name: str) -> None:

@@ -16,10 +16,13 @@ from vista import teacher as teachers
 from vista.checks import (
     as_integers,
     as_logits,
+    as_numbers,
     check_classes,
+    check_logits,
     check_shape,
     native,
     not_negative,
+    plain_numbers,
     positive,
     real,
     unit_interval,
@@ -73,7 +76,8 @@ def _as_tensor(value: Any) -> Any:
 @_for_both
 @functools.wraps(losses.distillation_kl)
 def distillation_kl(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
-    check_shape(teacher, as_logits(student, "student").shape, "teacher")
+    student, teacher = _float_logits(student, "student"), _float_logits(teacher, "teacher")
+    check_shape(teacher, student.shape, "teacher")
     positive(real(temperature, "temperature"), "temperature")
     return losses.distillation_kl(student, teacher, temperature)
 
@@ -99,14 +103,13 @@ def soft_cross_entropy(
 
     ``mean`` divides by the number of rows whatever their weights.
     """
-    size, classes = as_logits(logits, "logits").shape
-    for name, values, shape in (
-        ("targets", targets, (size, classes)),
-        ("sample_weight", sample_weight, (size,)),
-        ("class_weight", class_weight, (classes,)),
-    ):
-        if values is not None:
-            check_shape(values, shape, name)
+    logits = _float_logits(logits, "logits")
+    size, classes = logits.shape
+    targets = as_numbers(targets, logits, (size, classes), "targets")
+    if sample_weight is not None:
+        sample_weight = as_numbers(sample_weight, logits, (size,), "sample_weight")
+    if class_weight is not None:
+        class_weight = as_numbers(class_weight, logits, (classes,), "class_weight")
     return losses.soft_cross_entropy(logits, targets, reduction, sample_weight, class_weight)
 
 
@@ -116,25 +119,46 @@ def teacher(predictions: Mapping[int, Tensor], weights: Mapping[int, float]) -> 
 
     Summed in float32 in the order of the epochs, then renormalised, because float16 rows sum to one only roughly.
     """
+    for name, values in (("predictions", predictions), ("weights", weights)):
+        if not isinstance(values, Mapping):
+            raise TypeError(
+                f"{name} is a {type(values).__name__}, but a mapping by epochs is needed, such as {{1: ...}}"
+            )
+    rows: dict[int, Tensor] = {}
     for state, weight in weights.items():
         if state not in predictions:
             there = ", ".join(map(str, predictions))
             raise ValueError(f"weights names state {state}, but predictions has {there}")
         not_negative(real(weight, f"weights[{state}]"), f"weights[{state}]")
-        if predictions[state].dim() != 2:
-            shape = tuple(predictions[state].shape)
+        rows[state] = plain_numbers(predictions[state], f"predictions[{state}]")
+        if rows[state].dim() != 2:
+            shape = tuple(rows[state].shape)
             raise ValueError(f"predictions[{state}] has shape {shape}, but rows of probabilities [n, K] are needed")
-        check_shape(predictions[state], predictions[next(iter(weights))].shape, f"predictions[{state}]")
+        check_shape(rows[state], rows[next(iter(weights))].shape, f"predictions[{state}]")
     if weights and sum(weights.values()) == 0:
         raise ValueError("weights sum to 0, but at least one must be greater than 0")
-    return teachers.teacher(predictions, weights)
+    mean = teachers.teacher(rows, weights)
+    bad = (~torch.isfinite(mean).all(dim=1)).nonzero().flatten().tolist()
+    if bad:
+        total = sum(weight * float(rows[state][bad[0]].sum()) for state, weight in weights.items())
+        raise ValueError(f"row {bad[0]} of predictions sums to {total:g} over all states, but probabilities are needed")
+    return mean
 
 
+@_for_both
 @functools.wraps(teachers.blend)
-def blend(hard: Array, soft: Array, beta: float) -> Any:
+def blend(hard: Tensor, soft: Tensor, beta: float) -> Tensor:
+    hard, soft = plain_numbers(hard, "hard"), plain_numbers(soft, "soft")
     check_shape(soft, hard.shape, "soft")
     unit_interval(real(beta, "beta"), "beta")
-    return teachers.blend(hard, soft, beta)  # type: ignore[arg-type]
+    return teachers.blend(hard if hard.is_floating_point() else hard.to(soft.dtype), soft, beta)
+
+
+def _float_logits(values: Any, name: str) -> Tensor:
+    logits = as_logits(values, name)
+    size, classes = logits.shape
+    check_logits(logits, size, classes, name)
+    return logits
 
 
 def marginal_coverage(correct: Array, tau: float = 0.0, order: coverage.Order = "accuracy") -> Any:

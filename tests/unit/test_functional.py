@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -150,6 +151,32 @@ def test_beside_a_tensor_an_array_is_a_tensor_too() -> None:
     loss.mean().backward()
     torch.testing.assert_close(logits.grad, torch.tensor([[-0.25, 0.25], [0.0, 0.0]]))
 
+    blended = [[0.75, 0.25], [0.25, 0.75]]
+    for hard, soft in ((np.eye(2), torch.ones(2, 2) / 2), (torch.eye(2), np.ones((2, 2)) / 2)):
+        target = functional.blend(hard, soft, 0.5)
+        assert isinstance(target, torch.Tensor)
+        assert target.tolist() == blended
+
+
+def test_labels_in_whole_numbers_are_blended_as_exactly_as_the_rest() -> None:
+    soft = np.full((2, 2), 0.5)
+    ours = functional.blend(np.eye(2, dtype=int), soft, 0.3)
+    assert ours.dtype == np.float64
+    assert np.array_equal(ours, functional.blend(np.eye(2), soft, 0.3))
+
+
+def test_lists_are_read_as_tensors() -> None:
+    rows, soft = [[0.0, 1.0]], [[0.25, 0.75]]
+    pairs = [
+        (functional.soft_cross_entropy, (rows, soft, "mean", [2.0], [1.0, 3.0])),
+        (functional.distillation_kl, (rows, soft)),
+    ]
+    for function, args in pairs:
+        tensors = [torch.tensor(value, dtype=torch.float64) if isinstance(value, list) else value for value in args]
+        assert torch.equal(function(*args), function(*tensors))
+    assert functional.blend([[0, 1]], soft, 0.5).tolist() == [[0.125, 0.875]]
+    assert functional.teacher({1: soft, 2: rows}, {1: 0.5, 2: 0.5}).tolist() == [[0.125, 0.875]]
+
 
 @pytest.mark.parametrize(
     ("call", "message"),
@@ -211,6 +238,11 @@ LOGITS, SOFT = torch.zeros(3, 3), torch.full((3, 3), 1 / 3)
             lambda: functional.teacher({1: SOFT[0]}, {1: 1.0}),
             r"predictions\[1\] has shape \(3,\), but rows .* \[n, K\]",
         ),
+        (
+            lambda: functional.teacher({1: np.array([[0.5, 0.5], [0.0, 0.0]])}, {1: 1.0}),
+            "row 1 of predictions sums to 0 over all states, but probabilities are needed",
+        ),
+        (lambda: functional.teacher({1: [[0.5, math.nan]]}, {1: 1.0}), "row 0 of predictions sums to nan"),
     ],
 )
 def test_what_would_be_broadcast_or_give_no_number_is_refused(call: Callable[[], object], message: str) -> None:
@@ -225,6 +257,15 @@ def test_what_would_be_broadcast_or_give_no_number_is_refused(call: Callable[[],
         (lambda: functional.one_hot(torch.tensor([0]), 3.0), r"num_classes is 3\.0, but a whole number"),
         (lambda: functional.blend(LOGITS, SOFT, "0.5"), "beta is '0.5', but a number"),
         (lambda: functional.distillation_kl(LOGITS, SOFT, None), "temperature is None, but a number"),
+        (lambda: functional.soft_cross_entropy(np.zeros((3, 3), int), SOFT), "logits has type torch.int64, but float"),
+        (lambda: functional.soft_cross_entropy(LOGITS, "text"), "targets is a str that holds no plain numbers"),
+        (lambda: functional.soft_cross_entropy("text", SOFT), "logits is a str, but rows of logits"),
+        (lambda: functional.distillation_kl(LOGITS.long(), SOFT), "student has type torch.int64, but floating-point"),
+        (lambda: functional.distillation_kl(LOGITS, SOFT.long()), "teacher has type torch.int64, but floating-point"),
+        (lambda: functional.blend(LOGITS, None, 0.5), "soft is a NoneType that holds no plain numbers"),
+        (lambda: functional.teacher([SOFT], {0: 1.0}), "predictions is a list, but a mapping by epochs is needed"),
+        (lambda: functional.teacher({0: SOFT}, [1.0]), "weights is a list, but a mapping by epochs is needed"),
+        (lambda: functional.teacher({1: "text"}, {1: 1.0}), r"predictions\[1\] is a str that holds no plain numbers"),
     ],
 )
 def test_what_is_of_another_kind_is_refused(call: Callable[[], object], message: str) -> None:
