@@ -8,8 +8,8 @@ import time
 import pytest
 import torch
 
-from vista import functional
-from vista.analysis import trajectory
+from vista import Vista, functional
+from vista.analysis import TrajectoryRecorder, trajectory
 from vista.integrations.trackers import FIGURES, Watch, publish
 from vista.training.config import TrainConfig
 from vista.training.drive import Job, drive
@@ -70,6 +70,29 @@ def test_a_loop_tells_accuracy_beta_anchors_weights_and_gap(task):
     assert tracker.lines[4]["vista/deviation_gap"] > 0
     assert tracker.figures == list(FIGURES)
     assert tracker.closed
+
+
+def test_logits_of_other_samples_are_refused_and_nothing_is_told():
+    tracker = InMemory()
+    watch = Watch(tracker, [0, 1])
+    vista = Vista([0, 1], num_classes=2, epochs=2, val_labels=[0, 1])
+    vista.loss(torch.zeros(2, 2, requires_grad=True), [0, 1])
+    summary = vista.end_epoch(torch.eye(2))
+    with pytest.raises(ValueError, match=r"^val_logits has shape \(3, 2\), but 2 samples of 2 classes came"):
+        watch.epoch(summary, torch.zeros(3, 2))
+    with pytest.raises(ValueError, match=r"^val_logits has shape \(2,\), but rows of logits"):
+        watch.epoch(summary, torch.zeros(2))
+    assert tracker.lines == {}
+    watch.epoch(summary, torch.eye(2))
+    assert tracker.lines[1]["vista/accuracy"] == 1.0
+    with pytest.raises(TypeError, match="val_labels is a list_iterator that holds no plain numbers"):
+        Watch(tracker, iter([0, 1]))
+
+
+def test_a_run_in_which_no_epoch_ended_is_named(tmp_path):
+    TrajectoryRecorder(tmp_path / "run", val_labels=[0, 1])
+    with pytest.raises(ValueError, match=r"run has no finished epoch: there is nothing to publish yet$"):
+        publish(tmp_path / "run", InMemory())
 
 
 def test_without_the_package_for_figures_the_numbers_are_kept_and_the_extra_is_named(task, monkeypatch):

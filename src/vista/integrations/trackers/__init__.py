@@ -20,6 +20,8 @@ __all__ = ["FIGURES", "Tracker", "Watch", "end_with_figures", "epoch_values", "p
 def publish(path: str | Path, tracker: Tracker) -> None:
     """Tell a tracker of a run that ``vista train`` has made, epoch by epoch."""
     run = read_run(path)
+    if not len(run):
+        raise ValueError(f"{path} has no finished epoch: there is nothing to publish yet")
     correct = run.correct()
     credit = trajectory.credit(correct, run.options["tau"], run.options["order"])
     weights = trajectory.anchor_weights(correct, credit, run.options["weights"])

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vista.analysis.runs import Run
+from vista.checks import as_integers, as_logits, check_logits
 from vista.distiller import Summary
 from vista.integrations.trackers.telling import Tracker, end_with_figures, epoch_values
 from vista.training.record import VAL_GIVEN, Record
@@ -27,13 +28,15 @@ class Watch:
 
     def __init__(self, tracker: Tracker, val_labels: Tensor | NDArray[Any] | Sequence[int]) -> None:
         self.tracker = tracker
-        self._labels = torch.as_tensor(val_labels).cpu()
+        self._labels = as_integers(val_labels, "val_labels").cpu()
         self._record = Record({VAL_GIVEN: len(self._labels)})
         self._options: dict[str, Any] = {}
         self._is_whole = True  # every epoch from the first on was seen
 
     def epoch(self, summary: Summary, val_logits: Tensor | NDArray[Any]) -> None:
         """``val_logits`` ``[m, K]`` are those that ``end_epoch`` got, in the order of ``val_labels``."""
+        logits = as_logits(val_logits, "val_logits")
+        check_logits(logits, len(self._labels), logits.shape[1], "val_logits")
         if self._is_whole and summary.epoch != len(self._record) + 1:
             self._is_whole = False
             warnings.warn(
@@ -41,7 +44,7 @@ class Watch:
                 "an earlier Watch; without them there is no deviation gap, and there are no figures",
                 stacklevel=2,
             )
-        right = (torch.as_tensor(val_logits).argmax(dim=1).cpu() == self._labels).numpy()
+        right = (logits.argmax(dim=1).cpu() == self._labels).numpy()
         self._options = asdict(summary.options)
         self._record.append({"epoch": summary.epoch, "anchors": len(summary.anchors)}, {}, {VAL_GIVEN: right})
         values = epoch_values(summary.beta, summary.anchors, self._record.correct(VAL_GIVEN))
