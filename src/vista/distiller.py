@@ -82,9 +82,7 @@ class Vista:
         if device is None:
             self._device_is_open, place = True, labels.device if isinstance(labels, Tensor) else torch.device("cpu")
         else:
-            self._device_is_open, place = False, torch.device(device)
-            if place.type == "cuda" and not torch.cuda.is_available():
-                raise ValueError(f"device is {str(device)!r}, but there is no CUDA device: use device='cpu'")
+            self._device_is_open, place = False, _existing(device)
         self._check_room(place)
         self._labels = self._labels.to(place)
         self._missing = (self._labels < 0).nonzero().flatten()
@@ -268,7 +266,7 @@ class Vista:
 
     def to(self, device: torch.device | str) -> Vista:
         """Move everything to ``device``."""
-        place = torch.device(device)
+        place = _existing(device)
         self._labels, self._missing, self._targets = (t.to(place) for t in (self._labels, self._missing, self._targets))
         self._store.to(place)
         self._fault = self._fault.to(place)
@@ -427,6 +425,13 @@ class Vista:
         if not anchors:
             event = f"no state covers more than {self.tau:g} of the validation set: the next targets are the labels"
         return Summary(self.epoch, accuracy, anchors, self._beta(), unrecorded, event, self._options)
+
+
+def _existing(device: torch.device | str) -> torch.device:
+    place = torch.device(device)
+    if place.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device is {str(device)!r}, but there is no CUDA device: use device='cpu'")
+    return place
 
 
 def _digest(labels: Tensor) -> str:

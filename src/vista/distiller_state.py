@@ -13,6 +13,8 @@ STATE = ("identity", "epoch", "states", "counts", "coverage", "current", "seen",
 
 def check_parts(state: Mapping[str, Any]) -> None:
     """Refuse what is not whole, or of another format or kind; whether the parts fit together is seen later."""
+    if not isinstance(state, Mapping):
+        raise TypeError(f"the state is a {type(state).__name__}, but what state_dict() gave is needed")
     if state.get("format") != FORMAT:
         raise ValueError(f"the state has format {state.get('format')!r}, but this version reads format {FORMAT}")
     absent = [part for part in STATE if part not in state]

@@ -514,6 +514,14 @@ def test_a_state_of_another_format_is_refused(version: Any) -> None:
     assert_same(vista.state_dict(), before)
 
 
+@pytest.mark.parametrize("state", [None, [1], "state.pt"])
+def test_what_is_no_state_is_refused(state: Any) -> None:
+    with pytest.raises(
+        TypeError, match=rf"the state is a {type(state).__name__}, but what state_dict\(\) gave is needed"
+    ):
+        make().load_state_dict(state)
+
+
 @pytest.mark.parametrize("part", ["epoch", "states", "counts", "coverage", "current", "seen", "predictions"])
 def test_a_state_that_lacks_a_part_changes_nothing(part: str) -> None:
     vista, state = make(), in_the_middle().state_dict()
@@ -652,6 +660,13 @@ def test_bad_first_logits_do_not_settle_the_device() -> None:
         vista.loss(drawn(N, 0)[:, :2].to("meta"), ALL)
     assert vista.device == torch.device("cpu")
     train(vista, drawn(N, 0))
+
+
+def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for attempt in (lambda: make(device="cuda:1"), lambda: make().to("cuda:1")):
+        with pytest.raises(ValueError, match=r"device is 'cuda:1', but there is no CUDA device: use device='cpu'"):
+            attempt()
 
 
 def test_a_given_device_is_not_left() -> None:

@@ -13,13 +13,7 @@ class Indexed(Dataset[Any]):
     """A map-style dataset whose items also say where they stand: ``(x, y) -> (x, y, i)``; dicts gain ``"index"``."""
 
     def __init__(self, dataset: Any) -> None:
-        if isinstance(dataset, IterableDataset) or not (
-            hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
-        ):
-            raise TypeError(
-                f"indexed() needs a map-style dataset (__getitem__ and __len__), but got {type(dataset).__name__}; "
-                "an iterable dataset must yield each sample's number itself"
-            )
+        check_map_style(dataset, "indexed()", "; an iterable dataset must yield each sample's number itself")
         self.dataset = dataset
 
     def __len__(self) -> int:
@@ -45,6 +39,14 @@ def indexed(dataset: Any) -> Indexed:
     ``i`` is the position in ``dataset`` as it was given here, whatever sampler, ``Subset`` or worker asks for it.
     """
     return dataset if isinstance(dataset, Indexed) else Indexed(dataset)
+
+
+def check_map_style(dataset: Any, caller: str, advice: str = "") -> None:
+    """Refuse what cannot be asked for its length and for any of its samples."""
+    has_both = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
+    if isinstance(dataset, IterableDataset) or not has_both:
+        kind = type(dataset).__name__
+        raise TypeError(f"{caller} needs a map-style dataset (__getitem__ and __len__), but got {kind}{advice}")
 
 
 def with_index(item: Any, index: int) -> Any:

@@ -24,3 +24,21 @@ def test_every_part_has_the_labels_of_its_own_samples_in_order():
 def test_labels_of_another_length_are_refused():
     with pytest.raises(ValueError, match="labels has 3 entries, but the dataset has 4 samples"):
         holdout(range(4), [0, 1, 2], 0.5)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "labels", "message"),
+    [
+        (
+            iter([]),
+            [0, 1],
+            r"holdout\(\) needs a map-style dataset \(__getitem__ and __len__\), but got list_iterator$",
+        ),
+        (range(2), iter([0, 1]), "labels is a list_iterator that holds no plain numbers"),
+        (range(2), None, "labels is a NoneType that holds no plain numbers"),
+        (range(2), [0.0, 1.0], "labels has type torch.float64, but whole numbers are needed"),
+    ],
+)
+def test_what_has_no_places_is_refused(dataset, labels, message):
+    with pytest.raises(TypeError, match=message):
+        holdout(dataset, labels, 0.5)
