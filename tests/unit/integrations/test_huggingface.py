@@ -55,8 +55,8 @@ class InOrder(VistaTrainer):
         return SequentialSampler(self.train_dataset)
 
 
-def trainer(task, vista, path, kind=InOrder, **options):
-    model = Classifier(task.model())
+def trainer(task, vista, path, kind=InOrder, model=Classifier, **options):
+    model = model(task.model())
     settings = {
         "output_dir": str(path),
         "num_train_epochs": EPOCHS,
@@ -95,6 +95,41 @@ def test_loss_sees_the_targets_of_the_plain_loop(task, plain, assert_same, tmp_p
     assert evaluations[-1]["eval_vista_anchors"] == len(plain.state_dict()["states"])
 
 
+class PlainDict(Classifier):
+    """Something of its own before the logits, as nobody forbids."""
+
+    def forward(self, pixel_values, labels=None, **kwargs):
+        outputs = super().forward(pixel_values, labels)
+        return {"loss": outputs.loss, "negative": -outputs.logits, "logits": outputs.logits}
+
+
+def test_a_model_may_return_a_plain_dict(task, plain, assert_same, tmp_path):
+    vista = task.vista()
+    ours = trainer(task, vista, tmp_path, model=PlainDict)
+    ours.compute_metrics = None
+    ours.train()
+    assert_same(vista, plain)
+
+
+def test_a_model_without_logits_is_told_how_to_give_them(task, tmp_path):
+    class Scores(Classifier):
+        def forward(self, pixel_values, labels=None, **kwargs):
+            return {"scores": super().forward(pixel_values, labels).logits}
+
+    with pytest.raises(TypeError, match="the model returned a dict of scores, but VISTA needs its logits"):
+        trainer(task, task.vista(), tmp_path, model=Scores).train()
+
+
+def test_validation_samples_that_would_be_dropped_are_refused_before_training(task, tmp_path):
+    options = {"dataloader_drop_last": True, "per_device_eval_batch_size": 32}
+    with pytest.raises(ValueError, match="dataloader_drop_last is True, which drops 4 of the 100 samples of eval_data"):
+        trainer(task, task.vista(), tmp_path, **options)
+    vista = task.vista()
+    with pytest.warns(UserWarning, match="were not recorded"):
+        trainer(task, vista, tmp_path, **{**options, "per_device_eval_batch_size": 25}).train()
+    assert vista.epoch == EPOCHS
+
+
 def test_evaluations_within_an_epoch_do_not_end_it(task, plain, assert_same, tmp_path):
     vista = task.vista()
     trainer(task, vista, tmp_path, eval_strategy="steps", eval_steps=5).train()
@@ -105,7 +140,7 @@ def test_guesses_in_place_of_logits_are_refused(task, tmp_path):
     ours = trainer(task, task.vista(), tmp_path)
     ours.preprocess_logits_for_metrics = lambda logits, labels: logits.argmax(dim=-1)
     ours.compute_metrics = None
-    with pytest.raises(ValueError, match="preprocess_logits_for_metrics must leave the logits"):
+    with pytest.raises(ValueError, match=r"preprocess_logits_for_metrics gives shape \(100,\), but it must leave"):
         ours.train()
 
 
@@ -184,8 +219,18 @@ def test_the_index_passes_any_collator():
 
 
 def test_what_could_not_work_is_refused(task, tmp_path):
-    with pytest.raises(ValueError, match="num_train_epochs must be 4"):
+    with pytest.raises(ValueError, match=r"num_train_epochs is 3, but Vista plans epochs=4"):
         trainer(task, task.vista(), tmp_path, num_train_epochs=3)
+    with pytest.raises(ValueError, match=r"max_steps is 7, but Vista plans epochs=4: leave it out"):
+        trainer(task, task.vista(), tmp_path, max_steps=7)
+    for given in (None, {"one": []}):
+        with pytest.raises(ValueError, match=rf"eval_dataset is a {type(given).__name__}, but .* of one dataset"):
+            trainer(
+                task,
+                task.vista(),
+                tmp_path,
+                kind=lambda given=given, **rest: InOrder(**{**rest, "eval_dataset": given}),
+            )
     with pytest.raises(ValueError, match="also reorders eval_dataset"):
         trainer(task, task.vista(), tmp_path, train_sampling_strategy="group_by_length")
     with pytest.raises(ValueError, match=r"label_smoothing_factor is 0\.1"):
