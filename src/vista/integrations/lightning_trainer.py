@@ -9,11 +9,22 @@ from vista.integrations import check_epoch, positions
 
 
 def validation(trainer: Any) -> tuple[list[list[int]], int]:
-    """Which samples each batch holds, and how many there are: of several validation loaders VISTA hears the first."""
+    """Which samples each batch holds, and how many there are: of several validation loaders VISTA hears the first.
+
+    One that does not give them all is refused, but for a trial.
+    """
     loaders = trainer.val_dataloaders
     several = [*loaders.values()] if isinstance(loaders, dict) else loaders
     loader = several[0] if isinstance(several, list) else several
-    return positions(loader), len(loader.dataset)
+    batches, samples = positions(loader), len(loader.dataset)
+    given = sum(map(len, batches[: trainer.num_val_batches[0]])) * trainer.world_size  # each process has its part
+    if given < samples and not is_trial(trainer):
+        drop_last, limit = getattr(loader.batch_sampler, "drop_last", False), trainer.limit_val_batches
+        raise ValueError(
+            f"the validation loader gives {given} of its {samples} samples (drop_last={drop_last}, "
+            f"limit_val_batches={limit}), but VISTA needs them all: use drop_last=False and limit_val_batches=1.0"
+        )
+    return batches, samples
 
 
 def check_plan(trainer: Any, vista: Vista) -> None:
@@ -23,9 +34,11 @@ def check_plan(trainer: Any, vista: Vista) -> None:
 
 
 def check_start(trainer: Any, vista: Vista) -> None:
-    """Refuse to begin in another epoch than VISTA is in."""
+    """Refuse to begin in another epoch than VISTA is in, or with a validation that could not end one."""
     if not is_trial(trainer):
         check_epoch(vista, trainer.current_epoch, "fit(..., ckpt_path=...)")
+        if trainer.val_dataloaders is not None:
+            validation(trainer)
 
 
 def ends_epoch(trainer: Any, vista: Vista, validated: bool) -> bool:

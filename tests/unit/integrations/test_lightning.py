@@ -140,6 +140,20 @@ def test_an_epoch_without_validation_is_an_error(task, tmp_path):
         )
 
 
+@pytest.mark.parametrize("sanity", [0, 1])
+@pytest.mark.parametrize(("drop_last", "limit", "given"), [(True, 1.0, 80), (False, 1, 40), (False, 0.7, 80)])
+def test_a_validation_loader_that_does_not_give_every_sample_is_named(task, tmp_path, drop_last, limit, given, sanity):
+    train, _ = loaders(task)
+    val = DataLoader(task.val_set(), batch_size=40, drop_last=drop_last)
+    ours = trainer(tmp_path, VistaCallback(task.vista()), limit_val_batches=limit, num_sanity_val_steps=sanity)
+    message = (
+        rf"^the validation loader gives {given} of its 100 samples \(drop_last={drop_last}, limit_val_batches={limit}\)"
+    )
+    with pytest.raises(ValueError, match=message):
+        ours.fit(Module(task.model()), train, val)
+    assert ours.global_step == 0
+
+
 @pytest.mark.filterwarnings("ignore:.*sampler has shuffling enabled")
 def test_a_shuffled_validation_loader_is_refused(task, tmp_path):
     train, _ = loaders(task)
