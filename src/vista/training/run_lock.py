@@ -41,8 +41,11 @@ def _missing(folder: Path) -> list[Path]:
 def _lock_file(folder: Path) -> IO[str]:
     """The file of the lock, locked."""
     while True:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = open(folder / FILE, "a+")  # noqa: SIM115  (whoever asks for the lock closes it)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file = open(folder / FILE, "a+")  # noqa: SIM115  (whoever asks for the lock closes it)
+        except OSError as error:
+            raise type(error)(f"{folder} cannot be written to: {error.strerror}; choose another --out") from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(file.fileno()), os.stat(folder / FILE)):

@@ -34,6 +34,17 @@ def test_a_lock_takes_no_more_than_it_made_and_bears_that_all_is_gone(tmp_path: 
     assert not (tmp_path / "b").exists()
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="nobody may make a folder in /proc, which is not there")
+def test_a_place_that_takes_no_folder_is_told_by_its_option() -> None:
+    with (
+        pytest.raises(
+            FileNotFoundError, match=r"^/proc/x cannot be written to: No such file .*; choose another --out$"
+        ),
+        locked(Path("/proc/x")),
+    ):
+        pass
+
+
 def test_a_lock_names_its_present_owner_alone(tmp_path: Path) -> None:
     """Also where one that was killed left its own name; who is not told yet is another one."""
     lock = tmp_path / FILE
