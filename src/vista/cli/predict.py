@@ -79,8 +79,6 @@ def samples(run: RunFolder, data: str, root: str | None) -> tuple[Sequence[int],
     if kind == "npz" and path.is_file():  # an ``x`` needs no labels beside it
         found = read_arrays(path, ("x",))
         if "x" in found:
-            if not len(found["x"]):
-                raise ValueError(f"{path}: x has shape {found['x'].shape}: there is no sample in it")
             return range(len(found["x"])), checked_inputs(path, "x", found["x"]), None
     if kind == "folder" and path.is_dir() and not _has_test_part(run, path):
         files, inputs = pictures(path, len(run.normalisation()[0]))
