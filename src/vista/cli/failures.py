@@ -35,7 +35,7 @@ PACKAGE = Path(__file__).parents[1]
 def reported(command: Callable[[], int]) -> int:
     """The exit code of a command; errors that a user can cause become one line on stderr."""
     with warnings.catch_warnings():
-        warnings.showwarning = _show_warning
+        warnings.showwarning = _Notes()
         try:
             return command()
         except SystemExit as error:  # the option parser has said what it has to say
@@ -93,18 +93,24 @@ def stopped(error: Interrupted, of_several: bool = False) -> int:
     return 128 + error.signal
 
 
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
-    """Our own warnings as a sentence, others as Python shows them."""
-    out = file or sys.stderr
-    if Path(filename).is_relative_to(PACKAGE):
-        if distributed.is_first_process():
+class _Notes:
+    """Our own warnings as a sentence each, told once however many processes find it; others as Python shows them."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def __call__(
+        self,
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        out = file or sys.stderr
+        if not Path(filename).is_relative_to(PACKAGE):
+            print(warnings.formatwarning(message, category, filename, lineno, line), end="", file=out)
+        elif distributed.is_first_process() and str(message) not in self._told:
+            self._told.add(str(message))
             terminal.say(f"vista: note: {message}", out)
-    else:
-        print(warnings.formatwarning(message, category, filename, lineno, line), end="", file=out)
