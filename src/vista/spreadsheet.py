@@ -1,12 +1,24 @@
-"""Text from outside in files that people open in a spreadsheet."""
+"""Tables with text from outside, in files that people open in a spreadsheet."""
 
 from __future__ import annotations
 
+import csv
+import io
 import re
+from collections.abc import Iterable, Sequence
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for a formula at the beginning of a cell
 
 
 def cell(text: str) -> str:
-    """A class name as a spreadsheet will show it, never as a formula it would run; a number is none."""
+    """A name as a spreadsheet will show it, never as a formula it would run; a number is none."""
     return f"'{text}" if text.startswith(FORMULA) and not re.fullmatch(r"[+-][0-9]+(\.[0-9]+)?", text) else text
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
+    """CSV, its text quoted as CSV needs it, and never a formula."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows([cell(value) if isinstance(value, str) else value for value in row] for row in rows)
+    return text.getvalue().encode()

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vista import durable
+from vista import durable, spreadsheet
 from vista.analysis import suspects
 from vista.analysis.suspects import Labels, Suspects
-from vista.spreadsheet import cell
 from vista.training import run_folder
 from vista.training.run_folder import RunFolder
 
@@ -34,12 +31,8 @@ def write_label_file(path: Path, labels: Labels, files: Sequence[str] | None = N
 
     Where each sample lies in a file, a third column names it, by which changed data are found out.
     """
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["id", "label", *(["file"] if files is not None else [])])
-    for place, label in enumerate(labels.tolist()):
-        writer.writerow([place, label, *([cell(files[place])] if files is not None else [])])
-    durable.write(path, text.getvalue().encode())
+    columns = {"id": range(len(labels)), "label": labels.tolist()} | ({} if files is None else {"file": files})
+    durable.write(path, spreadsheet.table(list(columns), zip(*columns.values(), strict=True)))
 
 
 def rows(found: Suspects, count: int) -> list[dict[str, Any]]:
@@ -64,15 +57,11 @@ def rows(found: Suspects, count: int) -> list[dict[str, Any]]:
 
 
 def write_csv(path: Path, found: Suspects, count: int) -> None:
-    """One line per suspect; names of classes and files are quoted as CSV needs it, and never a formula."""
-    fields = (*FIELDS, *(["true"] if found.true is not None else []), *(["file"] if found.files is not None else []))
-    names = [name for name in ("given_name", "suggested_name", "file") if name in fields]
-    table = [row | {name: cell(row[name]) for name in names} for row in rows(found, count)]
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, fields, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(table)
-    durable.write(path, text.getvalue().encode())
+    """One line per suspect."""
+    known = [name for name, values in (("true", found.true), ("file", found.files)) if values is not None]
+    fields = (*FIELDS, *known)
+    lines = ([row[name] for name in fields] for row in rows(found, count))
+    durable.write(path, spreadsheet.table(fields, lines))
 
 
 def report(found: Suspects, count: int) -> dict[str, Any]:

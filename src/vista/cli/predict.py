@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +11,7 @@ import numpy as np
 import tyro
 from numpy.typing import NDArray
 
-from vista import durable
+from vista import durable, spreadsheet
 from vista.cli import terminal
 from vista.cli.arguments import parse
 from vista.cli.fusion_note import note_fusion
@@ -22,7 +20,6 @@ from vista.data import source
 from vista.data.arrays import checked_inputs
 from vista.data.folder import pictures
 from vista.npz import read_arrays
-from vista.spreadsheet import cell
 from vista.training.config import check_device
 from vista.training.evaluation import logits
 from vista.training.run_folder import RunFolder, Which
@@ -53,7 +50,8 @@ def run(argv: list[str]) -> int:
     flags = parse(Predict, argv, "predict", "Predict the classes of samples that a run may never have seen.")
     check_device(flags.device)
     out = file_to_write("out", flags.out)
-    if flags.data.startswith("npz:") and out.resolve() == _path(flags.data).resolve():
+    own = source.path_of(flags.data, flags.root)
+    if own is not None and out.resolve() == own[1].resolve():
         raise ValueError(f"out is {out}, which holds the samples: name another file")
     folder = RunFolder.open(flags.run)
     classes = folder.data()["classes"]
@@ -61,13 +59,14 @@ def run(argv: list[str]) -> int:
     scores = logits(folder, flags.which, inputs, flags.device, flags.network).astype(np.float64)
     probabilities = np.exp(scores - scores.max(axis=1, keepdims=True))
     probabilities /= probabilities.sum(axis=1, keepdims=True)
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(["id", "label", "confidence", *(["file"] if files else [])])
-    for place, (sample, row) in enumerate(zip(ids, probabilities, strict=True)):
-        best = int(row.argmax())
-        table.writerow([sample, cell(classes[best]), f"{row[best]:.6f}", *([cell(files[place])] if files else [])])
-    durable.write(out, text.getvalue().encode())
+    columns: dict[str, Sequence[object]] = {
+        "id": ids,
+        "label": [classes[best] for best in probabilities.argmax(axis=1)],
+        "confidence": [f"{confidence:.6f}" for confidence in probabilities.max(axis=1)],
+    }
+    if files is not None:
+        columns["file"] = files
+    durable.write(out, spreadsheet.table(list(columns), zip(*columns.values(), strict=True)))
     note_fusion(folder.config())
     terminal.say(f"{len(probabilities):,} predictions are in {out}")
     return 0
@@ -96,7 +95,3 @@ def _has_test_part(run: RunFolder, folder: Path) -> bool:
     config = run.config()
     trained_on = source.path_of(config.data, config.root)
     return trained_on is not None and trained_on[1].resolve() == folder.resolve()
-
-
-def _path(data: str) -> Path:
-    return Path(data.removeprefix("npz:")).expanduser()

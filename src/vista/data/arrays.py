@@ -1,6 +1,5 @@
 """Any `.npz` file of arrays: x_train, y_train, x_test, y_test, or x and y."""
 
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ from vista.label_files import looked_for
 from vista.npz import read_arrays
 
 _SPLIT = ("x_train", "y_train", "x_test", "y_test")
-_UNREAD = ("x_val", "y_val")
+_UNREAD = "y_val"
 
 
 def load(path: str | Path | None) -> Source:
@@ -45,6 +44,7 @@ def load(path: str | Path | None) -> Source:
         flip=image,
         padding=usual_padding(inputs) if image else 0,
         set_aside=set_aside,
+        unread=f"{_UNREAD} of {path}" if _UNREAD in arrays else None,
     )
 
 
@@ -56,15 +56,12 @@ def _read(path: Path) -> dict[str, np.ndarray]:
         )
     if not path.is_file():
         raise FileNotFoundError(f"data file {path} does not exist{looked_for(path)}")
-    arrays = read_arrays(path, ("x", "y", *_SPLIT, *_UNREAD))
-    if unread := [name for name in _UNREAD if name in arrays]:
-        drawn = "validation samples are drawn from those for training (--validation says how many)"
-        warnings.warn(f"{path}: {' and '.join(unread)} are not read: {drawn}", stacklevel=2)
+    arrays = read_arrays(path, ("x", "y", *_SPLIT, _UNREAD))
     keys = ("x", "y") if "x" in arrays and "x_train" not in arrays else _SPLIT
     missing = [key for key in keys if key not in arrays]
     if missing:
         raise ValueError(f"{path} has no key {missing[0]!r}; it needs {', '.join(_SPLIT)}, or x and y")
-    return {key: arrays[key] for key in keys}
+    return {key: arrays[key] for key in (*keys, _UNREAD) if key in arrays}
 
 
 def checked_inputs(path: Path, name: str, array: np.ndarray) -> np.ndarray:

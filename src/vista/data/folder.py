@@ -4,7 +4,6 @@ A class folder may have folders in it, whose pictures are of that class too.
 """
 
 import os
-import warnings
 from functools import lru_cache
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from vista.data.pixels import cached, decode, fingerprint, open_image, shown_siz
 from vista.data.source import Source, channel_statistics, held_out, usual_padding
 
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
+_UNREAD = ("val", "valid", "validation")  # beside train/ and test/
 _IN_MEMORY = 2**30  # bytes; more is decoded into a file beside the folder and mapped from there
 
 
@@ -34,6 +34,7 @@ def load(path: str | Path | None) -> Source:
         test_inputs, test_labels = inputs, labels[set_aside]
     names = _names(files + test, folder)
     mean, std = channel_statistics(inputs, set_aside)
+    unread = [] if set_aside is not None else [folder / name for name in _UNREAD if (folder / name).is_dir()]
     return Source(
         name=f"folder:{path}",
         inputs=inputs,
@@ -45,6 +46,7 @@ def load(path: str | Path | None) -> Source:
         std=std,
         padding=usual_padding(pixels),
         set_aside=set_aside,
+        unread=str(unread[0]) if unread else None,
         files=tuple(names[: len(files)]),
         test_files=tuple(names[len(files) :] if set_aside is None else (names[place] for place in set_aside)),
     )
@@ -70,7 +72,6 @@ def _listing(folder: Path) -> tuple[list[str], list[Path], np.ndarray, list[Path
     if len(parts) == 1:
         missing = "test" if parts == ["train"] else "train"
         raise FileNotFoundError(f"{folder} has {parts[0]}/ but no {missing}/; it needs both, or class folders alone")
-    _warn_of_unread(folder, parts)
     if not parts:
         return *_class_folders(folder, folder), [], np.empty(0, dtype=np.int64)
     classes, train, train_labels = _class_folders(folder / "train", folder)
@@ -80,14 +81,6 @@ def _listing(folder: Path) -> tuple[list[str], list[Path], np.ndarray, list[Path
         raise ValueError(f"{folder / 'test' / strange[0]} is a class that {folder / 'train'} does not have")
     place = np.array([classes.index(name) for name in test_classes], dtype=np.int64)
     return classes, train, train_labels, test, place[test_labels]
-
-
-def _warn_of_unread(folder: Path, parts: list[str]) -> None:
-    """Validation samples are drawn from those for training, so a part that is meant for them would be lost unsaid."""
-    unread = next((name for name in ("val", "valid", "validation") if parts and (folder / name).is_dir()), None)
-    if unread is not None:
-        said = f"{folder / unread} is not read: validation samples are drawn from train/ (--validation says how many)"
-        warnings.warn(said, stacklevel=2)
 
 
 def _class_folders(part: Path, root: Path) -> tuple[list[str], list[Path], np.ndarray]:

@@ -46,6 +46,7 @@ class Source:
     set_aside: np.ndarray | None = None  # ids [T] of the test samples, ascending; None: `test_inputs` are of their own
     files: tuple[str, ...] | None = None  # where each sample lies in a folder, text only
     test_files: tuple[str, ...] | None = None
+    unread: str | None = None  # what is there for validation, and is not used
 
     @property
     def num_classes(self) -> int:

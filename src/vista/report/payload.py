@@ -135,7 +135,7 @@ def _suspects(groups: Sequence[Group]) -> dict[str, Any] | None:
     if found["estimated"] > len(rows):
         note += f". The first {len(rows)} are here; the command vista labels writes all"
     try:
-        known = RunFolder(run.path).data().get("inputs_hash")  # a run made before has none
+        known = RunFolder(run.path).data().get(run_folder.INPUTS_HASH)  # a run made before has none
         uris = pictures.thumbnails(run.config["data"], run.config["root"], [row["id"] for row in rows], known)
     except (OSError, ValueError) as error:
         uris, note = [], f"{note}. No pictures: {error}"

@@ -26,7 +26,7 @@ def restore(kept: LedgerRecord, out: Path, root: str | None = None) -> RunFolder
     if folder.exists():
         raise FileExistsError(f"{folder} is there already: name another --out")
     labels, split = labels_and_split(kept.config, source.load(kept.config.data, root), root)
-    for name, found in (("labels_hash", labels.hash), ("split_hash", split.hash)):
+    for name, found in ((run_folder.LABELS_HASH, labels.hash), (run_folder.SPLIT_HASH, split.hash)):
         if found != kept.data.get(name):
             raise ValueError(f"{kept.path} has {name} {kept.data.get(name)}, but the data here give {found}")
     rows, about = artefact.read(kept.bits, record.FORMAT, record.VERSION)

@@ -14,8 +14,7 @@ from vista.data import source
 from vista.data.loader import Inputs
 from vista.training.config import existing_device
 from vista.training.network import in_words, load_model, on_device
-from vista.training.run_folder import RunFolder, Which
-from vista.training.samples import INPUTS_HASH, TEST_HASH
+from vista.training.run_folder import INPUTS_HASH, TEST_HASH, RunFolder, Which
 from vista.training.training import EVALUATION_BATCH
 
 

@@ -25,6 +25,8 @@ from vista.training.record import COVERAGE, EPOCHS, TIMINGS, Record
 CONFIG, ENVIRONMENT, DATA, METRICS = "config.json", "environment.json", "data.json", "metrics.json"
 LABELS, SPLIT, TEACHER = "labels.safetensors", "split.safetensors", "teacher.safetensors"
 EARLIER, TENSORBOARD, ASIDE = "earlier", "tensorboard", ".replaced"
+# In data.json, in this order of importance.
+HASHES = INPUTS_HASH, LABELS_HASH, SPLIT_HASH, TEST_HASH = "inputs_hash", "labels_hash", "split_hash", "test_hash"
 Which = Literal["best", "last"]
 WEIGHTS: dict[Which, str] = {"best": "best.safetensors", "last": "last.safetensors"}
 OWN = frozenset((

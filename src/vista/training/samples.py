@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +17,8 @@ from vista.noise import NoisyLabels
 from vista.split import Split
 from vista.training.config import TrainConfig
 from vista.training.network import network_name
-from vista.training.run_folder import RunFolder
+from vista.training.run_folder import HASHES, INPUTS_HASH, LABELS_HASH, SPLIT_HASH, TEST_HASH, RunFolder
 
-# In a run's data.json, in this order of importance.
-HASHES = INPUTS_HASH, LABELS_HASH, SPLIT_HASH, TEST_HASH = "inputs_hash", "labels_hash", "split_hash", "test_hash"
 OF_DATA = (INPUTS_HASH, TEST_HASH)
 
 
@@ -65,6 +64,9 @@ def load_samples(config: TrainConfig, device: torch.device) -> Samples:
         "flip": data.flip,
         "padding": data.padding,
     }
+    if data.unread is not None:
+        drawn = "validation samples are drawn from those for training (--validation says how many)"
+        warnings.warn(f"{data.unread} is not used: {drawn}", stacklevel=2)
     if data.files is not None:
         description["files"] = list(data.files)
     return Samples(train, val, test, given, parts, data.test_labels, description)

@@ -314,7 +314,11 @@ def test_predictions_do_not_overwrite_their_samples(vista: Vista, trained: Path,
     said = vista("predict", "trained", "--data", "npz:own.npz", "-o", "./own.npz")
     assert said.code == 2
     assert "which holds the samples: name another file" in said.err
-    assert Path("own.npz").read_bytes() == before
+    Path("moved").mkdir()
+    shutil.move("own.npz", "moved/own.npz")
+    said = vista("predict", "trained", "--data", "npz:own.npz", "--root", "moved", "-o", "moved/own.npz")
+    assert said.code == 2
+    assert Path("moved/own.npz").read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -397,7 +401,7 @@ def test_of_a_new_folder_every_picture_is_predicted_and_named(vista: Vista) -> N
     for data in ("folder:own", f"folder:{Path.cwd()}/own"):
         assert [int(row["id"]) for row in predicted(data)] == own.set_aside.tolist(), "not what it was trained on"
     assert [row["file"] for row in predicted("folder:own")] == [f"{'ab'[i // 10]}/{i % 10}.png" for i in own.set_aside]
-    pictures(*(f"parts/{part}/{name}/1.png" for part in ("train", "test") for name in ("a", "b")))
+    pictures(*(f"parts/{part}/{name}/1.png" for part in ("train", "test", "val") for name in ("a", "b")))
     assert [row["file"] for row in predicted("folder:parts")] == ["test/a/1.png", "test/b/1.png"]
 
 
@@ -429,6 +433,19 @@ def test_suspects_among_the_pictures_of_a_folder_are_named_by_their_file(vista: 
         said = vista("labels", "run")
         assert said.code == 2
         assert message in said.err
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_validation_set_that_is_not_used_is_told_of_in_training_alone(
+    vista: Vista, small: tuple[str, ...], data: str
+) -> None:
+    with np.load(data.removeprefix("npz:")) as file:
+        np.savez("mine.npz", **file, x_val=file["x_test"], y_val=file["y_test"])
+    said = vista("train", "--data", "npz:mine.npz", *small[2:], "--out", "run", "--quiet")
+    assert said.code == 0
+    drawn = "validation samples are drawn from those for training (--validation says how many)"
+    assert said.err == f"vista: note: y_val of mine.npz is not used: {drawn}\n"
+    assert vista("evaluate", "run", "--device", "cpu").err == ""
 
 
 def test_own_data_may_lie_below_root(vista: Vista, small: tuple[str, ...], data: str) -> None:

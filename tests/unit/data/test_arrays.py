@@ -104,10 +104,10 @@ def test_a_mistake_is_named(tmp_path, changed, message):
         load(save(tmp_path / "d.npz", **split(**changed)))
 
 
-def test_arrays_for_validation_are_told_of(tmp_path):
+def test_arrays_for_validation_are_named_as_unread(tmp_path):
+    assert load(save(tmp_path / "d.npz", **split())).unread is None
     name = save(tmp_path / "d.npz", **split(), x_val=FEATURES, y_val=LABELS)
-    with pytest.warns(UserWarning, match="x_val and y_val are not read: validation samples are drawn from those for"):
-        load(name)
+    assert load(name).unread == f"y_val of {tmp_path / 'd.npz'}"
 
 
 def test_missing_keys_and_files_are_named(tmp_path):

@@ -239,11 +239,13 @@ def test_pictures_deeper_in_a_class_folder_are_of_that_class(tmp_path):
 
 
 @pytest.mark.parametrize("unread", ["val", "valid", "validation"])
-def test_a_part_for_validation_is_told_of(tmp_path, unread):
+def test_a_part_for_validation_is_named_as_unread(tmp_path, unread):
     name = tree(tmp_path)
+    assert load(name).unread is None
     tree(tmp_path, parts=(unread,))
-    with pytest.warns(UserWarning, match=rf"{unread} is not read: validation samples are drawn from train/"):
-        assert len(load(name).labels) == 15
+    assert load(name).unread == str(tmp_path / unread)
+    assert len(load(name).labels) == 15
+    assert load(tree(tmp_path / "classes", parts=("",), classes=(unread, "ant"))).unread is None
 
 
 def test_a_link_inside_the_folder_and_a_linked_folder_are_fine(tmp_path):

@@ -40,29 +40,26 @@ def test_frozen_weights_stay_as_they_are(trainer: Trainer, data: str, tmp_path: 
     assert not torch.equal(before["3.weight"], after["3.weight"])
 
 
-def test_nothing_to_train_is_refused(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "frozen.py").write_text(
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
+        ("untrainable:frozen", "has no weight that requires a gradient"),
+        ("untrainable:detached", "gives logits without a gradient, but it has weights"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, network: str, message: str
+) -> None:
+    (tmp_path / "untrainable.py").write_text(
         "from torch import nn\n"
-        "def net(num_classes):\n"
+        "class Detached(nn.Linear):\n    def forward(self, x):\n        return super().forward(x.flatten(1)).detach()\n"
+        "def detached(num_classes):\n    return Detached(64, num_classes)\n"
+        "def frozen(num_classes):\n"
         "    return nn.Sequential(nn.Flatten(), nn.Linear(64, num_classes)).requires_grad_(False)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(ValueError, match="network 'frozen:net' has no weight that requires a gradient"):
-        train(config(data, "ce", network="frozen:net"), tmp_path / "run")
-
-
-def test_logits_without_a_gradient_are_refused(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "detached.py").write_text(
-        "from torch import nn\n"
-        "class Net(nn.Sequential):\n"
-        "    def forward(self, x):\n"
-        "        return super().forward(x).detach()\n"
-        "def net(num_classes):\n"
-        "    return Net(nn.Flatten(), nn.Linear(64, num_classes))\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(ValueError, match="network 'detached:net' gives logits without a gradient, but it has weights"):
-        train(config(data, "ce", network="detached:net"), tmp_path / "run")
+    with pytest.raises(ValueError, match=f"network '{network}' {message}"):
+        train(config(data, "ce", network=network), tmp_path / "run")
 
 
 def test_a_layer_used_twice_is_saved_loaded_and_exported(data: str, tmp_path: Path) -> None:
