@@ -16,7 +16,7 @@ _STREAM = 0x73706C69  # keeps the split's draws apart from every other use of th
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Ids of the training and of the validation samples: each ascending, disjoint, together all but test samples."""
+    """Ids of the training and of the validation samples: each ascending, and none in both."""
 
     train: np.ndarray  # int64 [n]
     val: np.ndarray  # int64 [m]

@@ -1,4 +1,4 @@
-"""Any `.npz` file of arrays: x_train, y_train, x_test, y_test, or x and y."""
+"""Any `.npz` file of arrays: x_train, y_train, x_test, y_test, or x and y; maybe x_val and y_val too."""
 
 from pathlib import Path
 
@@ -9,29 +9,33 @@ from vista.label_files import looked_for
 from vista.npz import read_arrays
 
 _SPLIT = ("x_train", "y_train", "x_test", "y_test")
-_UNREAD = "y_val"
+_VALIDATION = ("x_val", "y_val")
 
 
 def load(path: str | Path | None) -> Source:
     """Images uint8 [N, H, W, C] or [N, H, W], or features float [N, ...]; labels integers [N], 0..K-1.
 
-    From x and y alone a stratified fifth becomes the test set, the same for every seed.
+    From x and y alone a stratified fifth becomes the test set, the same for every seed. Samples for validation come
+    after those for training.
     """
     path = Path(str(path)).expanduser()
     arrays = _read(path)
     x_name, y_name = ("x", "y") if "x" in arrays else ("x_train", "y_train")
     inputs, labels = checked_inputs(path, x_name, arrays[x_name]), _labels(path, y_name, arrays[y_name], arrays[x_name])
     num_classes = _count_classes(path, y_name, labels)
-    set_aside = None
+    set_aside = validation = None
     if x_name == "x":
         set_aside = held_out(labels, path)
         test_inputs, test_labels = inputs, labels[set_aside]
     else:
-        test_inputs = checked_inputs(path, "x_test", arrays["x_test"])
-        test_labels = _labels(path, "y_test", arrays["y_test"], arrays["x_test"])
-        _check_test(path, inputs, test_inputs, test_labels, num_classes)
+        test_inputs, test_labels = _held_out(path, "test", arrays, (x_name, inputs), (y_name, num_classes))
     image = inputs.dtype == np.uint8
     mean, std = channel_statistics(inputs, set_aside) if image else ((), ())
+    if _VALIDATION[0] in arrays:
+        val_inputs, val_labels = _held_out(path, "val", arrays, (x_name, inputs), (y_name, num_classes))
+        validation = np.arange(len(inputs), len(inputs) + len(val_inputs))
+        inputs, labels = np.concatenate([inputs, val_inputs]), np.concatenate([labels, val_labels])
+        test_inputs = inputs if set_aside is not None else test_inputs
     return Source(
         name=f"npz:{path}",
         inputs=inputs,
@@ -44,24 +48,28 @@ def load(path: str | Path | None) -> Source:
         flip=image,
         padding=usual_padding(inputs) if image else 0,
         set_aside=set_aside,
-        unread=f"{_UNREAD} of {path}" if _UNREAD in arrays else None,
+        validation=validation,
     )
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:
-    """The arrays by name: all four of the split, or x and y."""
+    """The arrays by name: all four of the split, or x and y, and those for validation, if there are such."""
     if path.is_dir():
         raise ValueError(
             f"data file {path} is a folder, but an .npz file is needed (a folder of pictures: folder:PATH)"
         )
     if not path.is_file():
         raise FileNotFoundError(f"data file {path} does not exist{looked_for(path)}")
-    arrays = read_arrays(path, ("x", "y", *_SPLIT, _UNREAD))
+    arrays = read_arrays(path, ("x", "y", *_SPLIT, *_VALIDATION))
     keys = ("x", "y") if "x" in arrays and "x_train" not in arrays else _SPLIT
     missing = [key for key in keys if key not in arrays]
     if missing:
         raise ValueError(f"{path} has no key {missing[0]!r}; it needs {', '.join(_SPLIT)}, or x and y")
-    return {key: arrays[key] for key in (*keys, _UNREAD) if key in arrays}
+    half = [key for key in _VALIDATION if key not in arrays]
+    if len(half) == 1:
+        there = next(key for key in _VALIDATION if key in arrays)
+        raise ValueError(f"{path} has {there} but no {half[0]}: for validation it needs both, or neither")
+    return {key: arrays[key] for key in (*keys, *_VALIDATION) if key in arrays}
 
 
 def checked_inputs(path: Path, name: str, array: np.ndarray) -> np.ndarray:
@@ -112,11 +120,22 @@ def _count_classes(path: Path, name: str, labels: np.ndarray) -> int:
     return len(present)
 
 
-def _check_test(path: Path, train: np.ndarray, test: np.ndarray, labels: np.ndarray, num_classes: int) -> None:
-    if train.dtype != test.dtype or train.shape[1:] != test.shape[1:]:
+def _held_out(
+    path: Path, part: str, arrays: dict[str, np.ndarray], train: tuple[str, np.ndarray], classes: tuple[str, int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and labels of ``test`` or ``val``, which must be of the same kind as those for training."""
+    x_name, y_name = f"x_{part}", f"y_{part}"
+    (train_name, inputs), (labels_name, num_classes) = train, classes
+    found = checked_inputs(path, x_name, arrays[x_name])
+    labels = _labels(path, y_name, arrays[y_name], arrays[x_name])
+    if found.dtype != inputs.dtype or found.shape[1:] != inputs.shape[1:]:
         raise ValueError(
-            f"{path}: x_test is {test.dtype} of shape {test.shape}, but x_train is {train.dtype} of shape {train.shape}"
+            f"{path}: {x_name} is {found.dtype} of shape {found.shape}, "
+            f"but {train_name} is {inputs.dtype} of shape {inputs.shape}"
         )
     wrong = np.flatnonzero(labels >= num_classes)
     if len(wrong):
-        raise ValueError(f"{path}: y_test[{wrong[0]}] is {labels[wrong[0]]}, but y_train has {num_classes} classes")
+        raise ValueError(
+            f"{path}: {y_name}[{wrong[0]}] is {labels[wrong[0]]}, but {labels_name} has {num_classes} classes"
+        )
+    return found, labels

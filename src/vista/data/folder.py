@@ -1,6 +1,7 @@
 """Any folder of class folders: PATH/train/<class>/* and PATH/test/<class>/*, or PATH/<class>/* alone.
 
-A class folder may have folders in it, whose pictures are of that class too.
+Beside train/ and test/ may be val/<class>/*. A class folder may have folders in it, whose pictures are of that class
+too.
 """
 
 import os
@@ -13,28 +14,29 @@ from vista.data.pixels import cached, decode, fingerprint, open_image, shown_siz
 from vista.data.source import Source, channel_statistics, held_out, usual_padding
 
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
-_UNREAD = ("val", "valid", "validation")  # beside train/ and test/
+_VALIDATION = ("val", "valid", "validation")  # beside train/ and test/
 _IN_MEMORY = 2**30  # bytes; more is decoded into a file beside the folder and mapped from there
 
 
 def load(path: str | Path | None) -> Source:
     """Images of one size, uint8 [N, H, W, C], C = 1 if all are grey; classes by name, samples by class and file name.
 
-    Without train/ and test/ a stratified fifth becomes the test set, the same for every seed.
+    Without train/ and test/ a stratified fifth becomes the test set, the same for every seed. Samples for validation
+    come after those for training.
     """
     folder = Path(str(path)).expanduser().resolve()
     if not folder.is_dir():
         remedy = "" if Path(str(path)).is_absolute() else "; --root may name the folder it lies in"
         raise FileNotFoundError(f"data folder {folder} does not exist{remedy}")
-    classes, files, labels, test, test_labels = _listing(folder)
+    classes, (train, train_labels), (val, val_labels), (test, test_labels) = _listing(folder)
+    files, labels = train + val, np.concatenate([train_labels, val_labels])
     pixels = _pixels(folder, files + test)
     inputs, test_inputs, set_aside = pixels[: len(files)], pixels[len(files) :], None
     if not test:
         set_aside = held_out(labels, folder)
         test_inputs, test_labels = inputs, labels[set_aside]
     names = _names(files + test, folder)
-    mean, std = channel_statistics(inputs, set_aside)
-    unread = [] if set_aside is not None else [folder / name for name in _UNREAD if (folder / name).is_dir()]
+    mean, std = channel_statistics(inputs[: len(train)], set_aside)
     return Source(
         name=f"folder:{path}",
         inputs=inputs,
@@ -46,7 +48,7 @@ def load(path: str | Path | None) -> Source:
         std=std,
         padding=usual_padding(pixels),
         set_aside=set_aside,
-        unread=str(unread[0]) if unread else None,
+        validation=np.arange(len(train), len(files)) if val else None,
         files=tuple(names[: len(files)]),
         test_files=tuple(names[len(files) :] if set_aside is None else (names[place] for place in set_aside)),
     )
@@ -66,28 +68,46 @@ def _names(files: list[Path], folder: Path) -> list[str]:
     return [os.fsencode(path.relative_to(folder)).decode("utf-8", "replace") for path in files]
 
 
-def _listing(folder: Path) -> tuple[list[str], list[Path], np.ndarray, list[Path], np.ndarray]:
-    """Class names, then files and labels, then those of the test part, if there is one."""
+_Part = tuple[list[Path], np.ndarray]  # files, and the label of each
+
+
+def _listing(folder: Path) -> tuple[list[str], _Part, _Part, _Part]:
+    """Class names, then files and labels for training, validation and test; empty where there is no such part."""
+    nothing: _Part = ([], np.empty(0, dtype=np.int64))
     parts = [part for part in ("train", "test") if (folder / part).is_dir()]
+    if not parts:
+        classes, files, labels = _class_folders(folder, folder)
+        return classes, (files, labels), nothing, nothing
+    for_validation = [name for name in _VALIDATION if (folder / name).is_dir()]
     if len(parts) == 1:
         missing = "test" if parts == ["train"] else "train"
-        raise FileNotFoundError(f"{folder} has {parts[0]}/ but no {missing}/; it needs both, or class folders alone")
-    if not parts:
-        return *_class_folders(folder, folder), [], np.empty(0, dtype=np.int64)
-    classes, train, train_labels = _class_folders(folder / "train", folder)
-    test_classes, test, test_labels = _class_folders(folder / "test", folder)
-    strange = sorted(set(test_classes) - set(classes))
+        there = " and ".join(f"{name}/" for name in (*parts, *for_validation))
+        remedy = "it needs train/ and test/, or class folders alone"
+        if missing == "test" and for_validation:
+            remedy += f"; if {for_validation[0]}/ is for testing, call it test/"
+        raise FileNotFoundError(f"{folder} has {there} but no {missing}/; {remedy}")
+    if len(for_validation) > 1:
+        raise ValueError(f"{folder} has {' and '.join(f'{n}/' for n in for_validation)}: which one is for validation?")
+    classes, train, labels = _class_folders(folder / "train", folder)
+    val = _of_classes(folder, for_validation[0], classes) if for_validation else nothing
+    return classes, (train, labels), val, _of_classes(folder, "test", classes)
+
+
+def _of_classes(folder: Path, part: str, classes: list[str]) -> _Part:
+    """Files and labels of a part whose classes are some of those for training."""
+    found, files, labels = _class_folders(folder / part, folder)
+    strange = sorted(set(found) - set(classes))
     if strange:
-        raise ValueError(f"{folder / 'test' / strange[0]} is a class that {folder / 'train'} does not have")
-    place = np.array([classes.index(name) for name in test_classes], dtype=np.int64)
-    return classes, train, train_labels, test, place[test_labels]
+        raise ValueError(f"{folder / part / strange[0]} is a class that {folder / 'train'} does not have")
+    place = np.array([classes.index(name) for name in found], dtype=np.int64)
+    return files, place[labels]
 
 
 def _class_folders(part: Path, root: Path) -> tuple[list[str], list[Path], np.ndarray]:
     classes = [entry for entry in _entries(part, root) if entry.is_dir()]
     if not classes:
         raise ValueError(f"{part} holds no class folders")
-    if len(classes) < 2 and part.name != "test":
+    if len(classes) < 2 and part in (root, root / "train"):
         raise ValueError(f"{part} holds one class only ({classes[0].name}), but a classifier needs 2 or more")
     files: list[Path] = []
     labels: list[int] = []

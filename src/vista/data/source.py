@@ -46,7 +46,7 @@ class Source:
     set_aside: np.ndarray | None = None  # ids [T] of the test samples, ascending; None: `test_inputs` are of their own
     files: tuple[str, ...] | None = None  # where each sample lies in a folder, text only
     test_files: tuple[str, ...] | None = None
-    unread: str | None = None  # what is there for validation, and is not used
+    validation: np.ndarray | None = None  # ids of the samples that the data themselves hold out for it, ascending
 
     @property
     def num_classes(self) -> int:
@@ -58,9 +58,12 @@ class Source:
 
     @cached_property
     def for_training(self) -> np.ndarray:
-        """Ids of the samples that may be trained on, ascending: all but those set aside."""
-        ids = np.arange(len(self.labels))
-        return ids if self.set_aside is None else np.delete(ids, self.set_aside)
+        """Ids of the samples that may be trained on, ascending: all but those held out for test or validation."""
+        free = np.ones(len(self.labels), dtype=bool)
+        for held_out in (self.set_aside, self.validation):
+            if held_out is not None:
+                free[held_out] = False
+        return np.flatnonzero(free)
 
     def test_samples(self) -> np.ndarray:
         """The test inputs [T, ...], in memory where they were set aside."""

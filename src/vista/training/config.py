@@ -71,6 +71,8 @@ class TrainConfig:
     """Probability that a batch is mixed by CutMix."""
     validation: float = 0.1
     """Share of the training set held out for validation, or, from 1 on, a number of samples."""
+    own_validation: bool = True
+    """Validate on what the data themselves hold out for it (val/, x_val) if they do, and draw nothing."""
     seed: int = 0
     """Decides noise, split, initial weights and order."""
     noise_seed: int | None = None

@@ -64,9 +64,9 @@ def load_samples(config: TrainConfig, device: torch.device) -> Samples:
         "flip": data.flip,
         "padding": data.padding,
     }
-    if data.unread is not None:
-        drawn = "validation samples are drawn from those for training (--validation says how many)"
-        warnings.warn(f"{data.unread} is not used: {drawn}", stacklevel=2)
+    if config.own_validation and data.validation is not None and config.validation != TrainConfig.validation:
+        own = f"{config.data} has samples of its own for validation, which are used (--no-own-validation draws some)"
+        warnings.warn(f"validation is {config.validation:g}, but {own}", stacklevel=2)
     if data.files is not None:
         description["files"] = list(data.files)
     return Samples(train, val, test, given, parts, data.test_labels, description)
@@ -80,12 +80,26 @@ def labels_and_split(config: TrainConfig, data: Source, root: str | None) -> tup
         config.noise, data.labels, classes, noise_seed,
         groups=data.groups, root=root, among=ids, names=data.classes, files=data.files,
     )  # fmt: skip
+    if config.own_validation and data.validation is not None:
+        return given, _own_split(config, data, given)
     held_out = int(config.validation) if config.validation >= 1 else config.validation
     try:
         parts = split.stratified(given.given[ids], held_out, split_seed)
     except ValueError as error:
         raise ValueError(f"validation is {config.validation:g}, but that cannot be held out: {error}") from error
     return given, Split(ids[parts.train], ids[parts.val])
+
+
+def _own_split(config: TrainConfig, data: Source, given: NoisyLabels) -> Split:
+    """The split that the data come with, without samples for validation that a label file leaves no label."""
+    assert data.validation is not None
+    val = data.validation[given.given[data.validation] >= 0]
+    if not len(val):
+        raise ValueError(
+            f"none of the {len(data.validation)} samples that {config.data} has for validation is labelled: "
+            "--no-own-validation draws some from those for training"
+        )
+    return Split(data.for_training, val)
 
 
 # ---------------------------------------------------------------- a run and its data

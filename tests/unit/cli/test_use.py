@@ -436,16 +436,28 @@ def test_suspects_among_the_pictures_of_a_folder_are_named_by_their_file(vista: 
 
 
 @pytest.mark.filterwarnings("default")
-def test_a_validation_set_that_is_not_used_is_told_of_in_training_alone(
+def test_a_validation_set_of_the_users_own_is_used_unless_told_otherwise(
     vista: Vista, small: tuple[str, ...], data: str
 ) -> None:
     with np.load(data.removeprefix("npz:")) as file:
         np.savez("mine.npz", **file, x_val=file["x_test"], y_val=file["y_test"])
-    said = vista("train", "--data", "npz:mine.npz", *small[2:], "--out", "run", "--quiet")
+        trained, tested = len(file["y_train"]), len(file["y_test"])
+    options = ("--data", "npz:mine.npz", *small[2:], "--quiet")
+    assert vista("train", *options, "--out", "drawn", "--no-own-validation").err == ""
+    said = vista("train", *options, "--validation", "0.2", "--out", "own")
     assert said.code == 0
-    drawn = "validation samples are drawn from those for training (--validation says how many)"
-    assert said.err == f"vista: note: y_val of mine.npz is not used: {drawn}\n"
-    assert vista("evaluate", "run", "--device", "cpu").err == ""
+    own = "npz:mine.npz has samples of its own for validation, which are used (--no-own-validation draws some)"
+    assert said.err == f"vista: note: validation is 0.2, but {own}\n"
+    split = run_folder.RunFolder(Path("own")).split()
+    assert split.val.tolist() == list(range(trained, trained + tested))
+    for run in ("own", "drawn"):
+        found = vista("evaluate", run, "--device", "cpu", "--json")
+        assert found.err == ""
+        metrics = json.loads(found.out)["best"]
+        assert (metrics["val"] == metrics["test"]) == (run == "own"), "these are the same samples here"
+    assert vista("labels", "own").code == 0
+    assert vista("report", "own").code == 0
+    assert vista("train", *options, "--out", "quiet").err == ""
 
 
 def test_own_data_may_lie_below_root(vista: Vista, small: tuple[str, ...], data: str) -> None:

@@ -104,10 +104,42 @@ def test_a_mistake_is_named(tmp_path, changed, message):
         load(save(tmp_path / "d.npz", **split(**changed)))
 
 
-def test_arrays_for_validation_are_named_as_unread(tmp_path):
-    assert load(save(tmp_path / "d.npz", **split())).unread is None
-    name = save(tmp_path / "d.npz", **split(), x_val=FEATURES, y_val=LABELS)
-    assert load(name).unread == f"y_val of {tmp_path / 'd.npz'}"
+def test_arrays_for_validation_come_after_those_for_training(tmp_path):
+    alone = load(save(tmp_path / "d.npz", **split()))
+    assert alone.validation is None
+    both = load(save(tmp_path / "d.npz", **split(), x_val=255 - IMAGES[:4], y_val=LABELS[1:5]))
+    assert both.validation.tolist() == [12, 13, 14, 15]
+    assert both.for_training.tolist() == list(range(12))
+    assert np.array_equal(both.inputs, np.concatenate([IMAGES, 255 - IMAGES[:4]]))
+    assert both.labels[12:].tolist() == LABELS[1:5].tolist()
+    assert np.array_equal(both.test_samples(), alone.test_samples())
+    assert (both.mean, both.std) == (alone.mean, alone.std), "they have no say in how pictures are normalised"
+
+
+def test_beside_x_and_y_the_test_samples_are_still_of_these(tmp_path):
+    features, labels = np.arange(60.0).reshape(60, 1), np.repeat([0, 1, 2], 20)
+    alone = load(save(tmp_path / "d.npz", x=features, y=labels))
+    both = load(save(tmp_path / "d.npz", x=features, y=labels, x_val=-features[:9], y_val=labels[:9]))
+    assert np.array_equal(both.set_aside, alone.set_aside)
+    assert np.array_equal(both.test_samples(), alone.test_samples())
+    assert np.array_equal(both.for_training, alone.for_training)
+    assert both.inputs[both.validation, 0].tolist() == (-features[:9, 0]).tolist()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"y_val": LABELS}, "d.npz has y_val but no x_val: for validation it needs both, or neither"),
+        ({"x_val": IMAGES}, "d.npz has x_val but no y_val"),
+        ({"x_val": FEATURES, "y_val": LABELS}, "x_val is float32 of shape (12, 5), but x_train is uint8 of shape"),
+        ({"x_val": IMAGES, "y_val": LABELS + 1}, "y_val[2] is 3, but y_train has 3 classes"),
+        ({"x_val": IMAGES[:0], "y_val": LABELS[:0]}, "x_val has shape (0, 8, 8, 3): there is no sample in it"),
+        ({"x_val": IMAGES, "y_val": LABELS[:3]}, "y_val has 3 labels for 12 samples"),
+    ],
+)
+def test_a_mistake_in_arrays_for_validation_is_named(tmp_path, arrays, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        load(save(tmp_path / "d.npz", **split(), **arrays))
 
 
 def test_missing_keys_and_files_are_named(tmp_path):

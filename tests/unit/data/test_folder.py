@@ -238,14 +238,49 @@ def test_pictures_deeper_in_a_class_folder_are_of_that_class(tmp_path):
     assert source.test_files[:2] == ("test/ant/0.png", "test/ant/1.png")
 
 
-@pytest.mark.parametrize("unread", ["val", "valid", "validation"])
-def test_a_part_for_validation_is_named_as_unread(tmp_path, unread):
+@pytest.mark.parametrize("part", ["val", "valid", "validation"])
+def test_a_part_for_validation_comes_after_that_for_training(tmp_path, part):
     name = tree(tmp_path)
-    assert load(name).unread is None
-    tree(tmp_path, parts=(unread,))
-    assert load(name).unread == str(tmp_path / unread)
-    assert len(load(name).labels) == 15
-    assert load(tree(tmp_path / "classes", parts=("",), classes=(unread, "ant"))).unread is None
+    alone = load(name)
+    assert alone.validation is None
+    for number, label in enumerate(("cat", "bee", "bee")):
+        picture(tmp_path / part / label / f"{number}.png", 200 + number)
+    source = load(name)
+    assert source.validation.tolist() == [15, 16, 17]
+    assert source.for_training.tolist() == list(range(15))
+    assert source.inputs[15:, 0, 0, 0].tolist() == [201, 202, 200]
+    assert source.labels[15:].tolist() == [1, 1, 2]
+    assert source.files[15:] == (f"{part}/bee/1.png", f"{part}/bee/2.png", f"{part}/cat/0.png")
+    assert np.array_equal(source.inputs[:15], alone.inputs)
+    assert np.array_equal(source.test_inputs, alone.test_inputs)
+    assert source.test_files == alone.test_files
+    assert (source.mean, source.std) == (alone.mean, alone.std), "it has no say in how pictures are normalised"
+
+
+def test_one_class_may_be_all_there_is_for_validation(tmp_path):
+    name = tree(tmp_path)
+    picture(tmp_path / "val" / "cat" / "0.png", 200)
+    assert load(name).labels[load(name).validation].tolist() == [2]
+
+
+def test_a_class_folder_called_val_is_a_class(tmp_path):
+    source = load(tree(tmp_path, parts=("",), classes=("val", "ant")))
+    assert (source.classes, source.validation) == (("ant", "val"), None)
+
+
+def test_a_part_for_validation_that_cannot_be_read_is_named(tmp_path):
+    name = tree(tmp_path, parts=("train",))
+    picture(tmp_path / "val" / "cat" / "0.png", 200)
+    message = "has train/ and val/ but no test/; it needs train/ and test/, or class folders alone; if val/ is"
+    with pytest.raises(FileNotFoundError, match=re.escape(message)):
+        load(name)
+    tree(tmp_path, parts=("test",))
+    picture(tmp_path / "val" / "dog" / "0.png", 201)
+    with pytest.raises(ValueError, match=r"val.dog is a class that .*train does not have"):
+        load(name)
+    picture(tmp_path / "valid" / "cat" / "0.png", 201)
+    with pytest.raises(ValueError, match="has val/ and valid/: which one is for validation"):
+        load(name)
 
 
 def test_a_link_inside_the_folder_and_a_linked_folder_are_fine(tmp_path):

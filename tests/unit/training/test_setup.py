@@ -15,6 +15,7 @@ from trainings import config, train
 from vista.data import source
 from vista.training import setup
 from vista.training import training as training_module
+from vista.training.config import TrainConfig
 from vista.training.run_folder import RunFolder
 from vista.training.samples import labels_and_split
 
@@ -100,6 +101,52 @@ def test_samples_that_are_set_aside_for_the_test_are_in_no_other_part(oblong: st
     aside = source.load(oblong).set_aside
     assert sorted([*samples.split.train, *samples.split.val, *aside]) == list(range(60))
     assert len(samples.test) == len(samples.test_labels) == len(aside)
+
+
+@pytest.fixture
+def with_val(oblong: str, tmp_path: Path) -> str:
+    """The same with 12 samples of its own for validation, ids 60 to 71."""
+    rng = np.random.default_rng(1)
+    with np.load(oblong.removeprefix("npz:")) as file:
+        own = {"x_val": rng.integers(0, 256, (12, 8, 12, 1), dtype=np.uint8), "y_val": np.arange(12) % 3}
+        np.savez(tmp_path / "with_val.npz", **file, **own)
+    return f"npz:{tmp_path / 'with_val.npz'}"
+
+
+def test_what_the_data_hold_out_for_validation_is_used_with_its_own_labels(with_val: str, tmp_path: Path) -> None:
+    chosen = config(with_val, "ce", noise="symmetric:0.5", validation=TrainConfig.validation)
+    training = setup.prepare(chosen, RunFolder(tmp_path / "run"), {})
+    samples, data = training.samples, source.load(with_val)
+    assert samples.split.val.tolist() == list(range(60, 72))
+    assert np.array_equal(samples.split.train, data.for_training)
+    assert np.array_equal(samples.labels("val", "given"), np.arange(12) % 3), "drawn noise falls on training labels"
+    assert samples.description["noise_rate"] == 0.5
+    counted = samples.description["samples"]
+    assert counted == {"train": len(data.for_training), "val": 12, "test": len(data.test_labels)}
+    pictures = torch.from_numpy(data.inputs[60:]).permute(0, 3, 1, 2) / 255
+    mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (data.mean, data.std))
+    torch.testing.assert_close(samples.val.clean(torch.arange(12)).float(), ((pictures - mean) / std).float())
+
+
+def test_what_the_data_hold_out_may_be_left_alone(with_val: str, oblong: str) -> None:
+    with_own, without = source.load(with_val), source.load(oblong)
+    drawn = config(with_val, noise="symmetric:0.5", validation=10, own_validation=False)
+    (given, parts), (usual, usual_parts) = (labels_and_split(drawn, data, None) for data in (with_own, without))
+    assert parts.hash == usual_parts.hash, "as if it were not there"
+    assert np.array_equal(given.given[:60], usual.given)
+
+
+def test_own_samples_for_validation_that_have_no_label_are_not_used(with_val: str, tmp_path: Path) -> None:
+    data, file = source.load(with_val), tmp_path / "labels.csv"
+    chosen = config(with_val, noise=f"file:{file}")
+    file.write_text("id,label\n0,-1\n60,-1\n61,2\n")
+    given, parts = labels_and_split(chosen, data, None)
+    assert parts.val.tolist() == list(range(61, 72))
+    assert given.given[61] == 2, "a label file may correct them"
+    assert np.array_equal(parts.train, data.for_training)
+    file.write_text("id,label\n" + "".join(f"{number},-1\n" for number in range(60, 72)))
+    with pytest.raises(ValueError, match=r"none of the 12 samples .* for validation is labelled: --no-own-validation"):
+        labels_and_split(chosen, data, None)
 
 
 @pytest.mark.parametrize("network", ["mlp", "small-cnn", "tiny-staged"])
