@@ -33,7 +33,7 @@ HOW = {
         "run needs."
     ),
     "test-vs-validation": (
-        "Test labels are clean; validation labels have the noise of the training labels, so their curve lies "
+        "Test labels are clean; validation labels drawn from those for training have their noise, so their curve lies "
         "lower. The two rise and fall together when validation is a good guide."
     ),
     "forgotten-classes": (
