@@ -55,11 +55,11 @@ def execute(
         def show(job: Job, event: Event) -> None:
             if scalars is not None:
                 scalars(job, event)
-            shown(job, event)
             if replaced is not None and isinstance(event, Started):
                 replaced.began(job)
             if first and isinstance(event, Finished) and event.role is None:
                 finished(job)
+            shown(job, event)  # last: there may be nobody to see it
 
         try:
             _drive(jobs, show, at_once)

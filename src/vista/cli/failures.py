@@ -9,6 +9,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -30,6 +31,11 @@ BAD_INPUT = (
 )
 FAILED = (OSError, MemoryError, RuntimeError, ArithmeticError)
 PACKAGE = Path(__file__).parents[1]
+_BY = {
+    signal.SIGINT: "by Ctrl-C",
+    signal.SIGHUP: "by the end of its terminal",
+    signal.SIGPIPE: "because nobody reads its output any more",
+}
 
 
 def reported(command: Callable[[], int]) -> int:
@@ -46,7 +52,7 @@ def reported(command: Callable[[], int]) -> int:
             print("\nvista: stopped at once", file=sys.stderr)
             return 128 + signal.SIGINT
         except BrokenPipeError:  # whoever read our output has enough, as in `vista runs | head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _leave_what_nobody_reads()
             return 128 + signal.SIGPIPE
         except (*BAD_INPUT, *FAILED) as error:
             show(error)
@@ -84,13 +90,25 @@ def ended(error: Exception, jobs: list[Job]) -> int:
 
 
 def stopped(error: Interrupted, of_several: bool = False) -> int:
-    """Say how to go on after Ctrl-C or SIGTERM."""
+    """Say how to go on after a signal, to whoever still reads it."""
     if distributed.is_first_process():
         can_resume = not of_several and (error.folder / CONFIG).exists()
         advice = f"Go on with: {resume_command(RunFolder(error.folder))}" if can_resume else "The same command goes on."
-        name = "Ctrl-C" if error.signal == signal.SIGINT else signal.Signals(error.signal).name
-        terminal.say(f"vista: stopped by {name}; what was done is saved. {advice}", sys.stderr)
+        number = signal.Signals(error.signal)
+        reason = _BY.get(number, f"by {number.name}")
+        with suppress(OSError):
+            terminal.say(f"vista: stopped {reason}; what was done is saved. {advice}", sys.stderr)
+    _leave_what_nobody_reads()
     return 128 + error.signal
+
+
+def _leave_what_nobody_reads() -> None:
+    """A stream whose other end is gone leads nowhere from now on: Python would fail on it when it ends."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 class _Notes:

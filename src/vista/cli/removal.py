@@ -63,7 +63,7 @@ class Replaced:
 
     def __enter__(self) -> Replaced:
         """The first process moves them, the others wait for it. What a run needs first may be there before the run."""
-        self._held.enter_context(_sigterm_raised(self.jobs[0].out))
+        self._held.enter_context(_signals_raised(self.jobs[0].out))
         try:
             if exchange.rank() == 0:
                 self._set_aside()
@@ -105,8 +105,8 @@ class Replaced:
 
 
 @contextmanager
-def _sigterm_raised(out: Path) -> Iterator[None]:
-    """Before the training listens to it, SIGTERM would end the process with the old runs out of their places."""
+def _signals_raised(out: Path) -> Iterator[None]:
+    """Before the training listens to them, signals would end the process with the old runs out of their places."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -114,11 +114,13 @@ def _sigterm_raised(out: Path) -> Iterator[None]:
     def stop(number: int, _frame: FrameType | None) -> None:
         raise Interrupted(out, number)
 
-    before = signal.signal(signal.SIGTERM, stop)
+    heeded = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, stop) for number in heeded}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def put_back_left_aside(jobs: list[Job]) -> None:

@@ -12,6 +12,7 @@ import time
 import unicodedata
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -235,7 +236,8 @@ class Live(Rows):
         return self
 
     def __exit__(self, *ending: Any) -> None:
-        self.progress.stop()
+        with suppress(OSError):  # a terminal that is gone needs no tidying
+            self.progress.stop()
 
     def say(self, text: str, style: str = "") -> None:
         self.progress.console.print(Text(visible(text), style=style), soft_wrap=True)

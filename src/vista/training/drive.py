@@ -5,6 +5,7 @@ On the CPU runs go side by side in processes: see ``processes.py``.
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import signal
@@ -29,6 +30,8 @@ from vista.training.loop import train
 from vista.training.run_folder import RunFolder
 
 AT_ONCE_ON_A_CARD = 5
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+NOBODY_READS = (errno.EPIPE, errno.ECONNRESET, errno.EIO)  # a pipe or a terminal whose other end is gone
 SMALL_BATCH = 2**14  # numbers in a batch of inputs
 
 
@@ -50,7 +53,7 @@ def drive(jobs: list[Job], show: Callable[[Job, Event], None], at_once: int | No
 
     Of several processes one that fails stops here, and raises what it was: the others are still in that run, and would
     take what this one sends in the next for a part of it. A signal stops them all, each with a checkpoint in place, and
-    is raised as :class:`Interrupted`.
+    is raised as :class:`Interrupted`; so does an event that cannot be shown because nobody reads any more, as SIGPIPE.
     """
     limit = at_once or (AT_ONCE_ON_A_CARD if on_card(jobs) else 1)
     waiting, running = deque(jobs), deque[tuple[Job, Iterator[Event]]]()
@@ -78,12 +81,22 @@ def drive(jobs: list[Job], show: Callable[[Job, Event], None], at_once: int | No
                     continue
                 if isinstance(event, Finished) and event.role is None:
                     job.metrics = event.metrics
-                show(job, event)
+                show_or_stop(show, job, event, stop)
                 running.append((job, events))
     if interrupted is None and waiting:  # the signal came when the last running job had no step left to stop at
         interrupted = Interrupted(waiting[0].out, stop.signal)
     if interrupted is not None:
         raise interrupted
+
+
+def show_or_stop(show: Callable[[Job, Event], None], job: Job, event: Event, stop: Stop) -> None:
+    """Show it; where nobody reads it any more, the wish to stop is all that follows: there is a checkpoint to take."""
+    try:
+        show(job, event)
+    except OSError as error:
+        if error.errno not in NOBODY_READS:
+            raise
+        stop.signal = stop.signal or signal.SIGPIPE
 
 
 def _events(job: Job, stop: Stop) -> Iterator[Event]:
@@ -154,7 +167,10 @@ def threads(count: int | None) -> Iterator[None]:
 
 @contextmanager
 def stop_on_signals() -> Iterator[Stop]:
-    """Ctrl-C and SIGTERM ask for a checkpoint; a second Ctrl-C stops at once."""
+    """Ctrl-C, SIGTERM and the end of the terminal ask for a checkpoint; a second Ctrl-C stops at once.
+
+    What the process was told to ignore, as `nohup` does with the terminal's end, it goes on to ignore.
+    """
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -165,7 +181,8 @@ def stop_on_signals() -> Iterator[Stop]:
             raise KeyboardInterrupt
         stop.signal = number
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    heeded = [number for number in STOPPING if number == signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, ask) for number in heeded}
     try:
         yield stop
     finally:

@@ -1,7 +1,7 @@
 """Drive several trainings side by side on the CPU, in processes: one process has one interpreter.
 
 Each worker takes one run after the other and tells what happened through a pipe. A worker whose pipe is gone, because
-the parent was killed, stops at its next word; one that dies takes only its own run with it.
+the parent was killed, takes a checkpoint and ends; one that dies takes only its own run with it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from multiprocessing.context import SpawnProcess
 
 import torch
 
-from vista.training.drive import Job, drive, is_small, on_card, stop_on_signals, threads
-from vista.training.events import Event, Finished, Interrupted
+from vista.training.drive import Job, drive, is_small, on_card, show_or_stop, stop_on_signals, threads
+from vista.training.events import Event, Finished, Interrupted, Stop
 
 SECONDS_BETWEEN_LOOKS = 0.2  # for a signal that the workers have not heard of
 
@@ -85,7 +85,7 @@ def drive_in_processes(jobs: list[Job], show: Callable[[Job, Event], None], at_o
                     forwarded = True
                 ready = wait([worker.pipe for worker in workers], SECONDS_BETWEEN_LOOKS)
                 for worker in [worker for worker in workers if worker.pipe in ready]:
-                    if not _hear(worker, show, stopping=bool(stop.signal)):
+                    if not _hear(worker, show, stop):
                         workers.remove(worker)
         finally:
             for worker in workers:
@@ -148,7 +148,7 @@ def _forward(workers: list[Worker]) -> None:
             os.kill(worker.process.pid or 0, signal.SIGTERM)
 
 
-def _hear(worker: Worker, show: Callable[[Job, Event], None], stopping: bool) -> bool:
+def _hear(worker: Worker, show: Callable[[Job, Event], None], stop: Stop) -> bool:
     """Take a word from the worker; whether it still lives. When all are to stop, its end is no failure."""
     job = worker.job
     try:
@@ -156,7 +156,7 @@ def _hear(worker: Worker, show: Callable[[Job, Event], None], stopping: bool) ->
     except (EOFError, ConnectionResetError):
         worker.process.join()
         code = worker.process.exitcode or 0
-        if job is not None and not stopping:
+        if job is not None and not stop.signal:
             job.error = _ended(f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}")
         return False
     assert job is not None
@@ -165,12 +165,12 @@ def _hear(worker: Worker, show: Callable[[Job, Event], None], stopping: bool) ->
         return True
     if isinstance(said, Over):
         job.error, worker.job, worker.is_tried = said.error, None, True
-        if said.signal and not stopping:
+        if said.signal and not stop.signal:
             job.error = _ended(f"was stopped by signal {said.signal}")
         return True
     if isinstance(said, Finished) and said.role is None:
         job.metrics = said.metrics
-    show(job, said)
+    show_or_stop(show, job, said, stop)
     return True
 
 

@@ -184,6 +184,47 @@ def test_a_second_ctrl_c_stops_at_once() -> None:
             signal.raise_signal(signal.SIGINT)
 
 
+def test_the_end_of_a_terminal_is_ignored_where_it_was_before() -> None:
+    """As `nohup` asks for."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_on_signals() as stop:
+            signal.raise_signal(signal.SIGHUP)
+            assert not stop.signal
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_what_cannot_be_shown_for_want_of_a_reader_stops_all_with_a_checkpoint_each(
+    data: str, tmp_path: Path, alone: dict[str, dict[str, str]]
+) -> None:
+    jobs = [Job(config(data, method), tmp_path / method) for method in alone]
+
+    def show(job: Job, event: Event) -> None:
+        if isinstance(event, EpochEnded):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with pytest.raises(Interrupted) as stopped:
+        drive(jobs, show, at_once=2)
+    assert stopped.value.signal == signal.SIGPIPE
+    started = [job for job in jobs if (job.out / "checkpoints").exists()]
+    assert [job.out.name for job in started] == ["ce", "vista"]
+    assert all(job.error is None for job in jobs)
+    with noting_states():
+        drive(jobs, show_nothing)
+    for job in jobs:
+        assert ended_as(job.out) == alone[job.out.name]
+
+
+def test_what_cannot_be_shown_for_another_reason_is_raised(data: str, tmp_path: Path) -> None:
+    def show(job: Job, event: Event) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(OSError, match="No space left"):
+        drive([Job(config(data), tmp_path / "run")], show)
+
+
 @pytest.mark.parametrize("file", ["tensors.safetensors", "epochs.jsonl", "best.safetensors", "metrics.json"])
 def test_a_full_disk_stops_the_run_and_what_was_saved_goes_on(
     data: str, tmp_path: Path, alone: dict[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch, file: str

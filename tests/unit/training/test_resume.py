@@ -5,12 +5,14 @@ The long version, at every write and many instants, on one process and on two, i
 
 from __future__ import annotations
 
+import fcntl
 import math
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import termios
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -135,8 +137,11 @@ def never_stopped(data: str, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     return ended_as(out, 0)
 
 
-@pytest.mark.parametrize(("number", "name"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
-def test_ctrl_c_and_sigterm_save_and_say_how_to_go_on(
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM"), (signal.SIGHUP, "the end of its terminal")],
+)
+def test_ctrl_c_and_other_signals_save_and_say_how_to_go_on(
     data: str, never_stopped: dict[str, str], tmp_path: Path, capfd: pytest.CaptureFixture[str], number: int, name: str
 ) -> None:
     out, place = tmp_path / "run", tmp_path / "it waits"
@@ -153,6 +158,53 @@ def test_ctrl_c_and_sigterm_save_and_say_how_to_go_on(
     assert command_to_resume.split() == ["vista", "resume", str(out), "--network", waiting_run(data).network]
     assert main([*command_to_resume.split()[1:], "--quiet"]) == 0
     assert f"saved in {out}" in capfd.readouterr().out
+    assert ended_as(out, 0) == never_stopped
+
+
+@pytest.mark.parametrize("with_stderr", [False, True], ids=["stdout", "stdout and stderr"])
+def test_a_run_whose_output_nobody_reads_any_more_saves_and_ends(
+    data: str, never_stopped: dict[str, str], tmp_path: Path, with_stderr: bool
+) -> None:
+    """Here before its first word; as in ``vista train | head``, and with ``2>&1``."""
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "vista", *flags(waiting_run(data), out)]
+    stderr = subprocess.STDOUT if with_stderr else subprocess.PIPE
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **waiting_at(None)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True) as run:
+        assert run.stdout is not None
+        run.stdout.close()
+        said = run.stderr.read() if run.stderr is not None else ""
+        assert run.wait(timeout=400) == 128 + signal.SIGPIPE
+    if not with_stderr:
+        assert said.startswith("vista: stopped because nobody reads its output any more; what was done is saved. Go on")
+        assert said.count("\n") == 1, said
+    assert Checkpoints(out).names() == ["epoch-00001-step-0000000"]
+    assert main(["resume", str(out), "--network", waiting_run(data).network, "--quiet"]) == 0
+    assert ended_as(out, 0) == never_stopped
+
+
+def test_a_run_whose_terminal_is_closed_saves_and_ends(
+    data: str, never_stopped: dict[str, str], tmp_path: Path
+) -> None:
+    """The terminal's processes are told, and writing to it fails from then on."""
+    out, place = tmp_path / "run", tmp_path / "it waits"
+    command = [sys.executable, "-m", "vista", *flags(waiting_run(data), out)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TERM": "xterm", **waiting_at(place)}
+    ours, theirs = os.openpty()
+
+    def its_terminal() -> None:
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    with subprocess.Popen(
+        command, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, preexec_fn=its_terminal, text=True
+    ) as run:
+        os.close(theirs)
+        until_it_waits(run, place)
+        os.close(ours)
+        assert run.wait(timeout=400) == 128 + signal.SIGHUP
+    assert Checkpoints(out).names() == ["epoch-00007-step-0000001"]
+    assert main(["resume", str(out), "--network", waiting_run(data).network, "--quiet"]) == 0
     assert ended_as(out, 0) == never_stopped
 
 
