@@ -21,6 +21,7 @@ _EXAMPLES = {
     "none": "none",
     "symmetric": "symmetric:0.4",
     "asymmetric": "asymmetric:0.2",
+    "pairflip": "pairflip:0.2",
     "human": "human",
     "file": "file:labels.csv",
 }
@@ -43,7 +44,7 @@ class Noise:
 
 
 def parse(spec: str) -> Noise:
-    """Read `none`, `symmetric:RATE`, `asymmetric:RATE`, `human` or `file:PATH`."""
+    """Read `none`, `symmetric:RATE`, `asymmetric:RATE`, `pairflip:RATE`, `human` or `file:PATH`."""
     kind, colon, value = spec.strip().partition(":")
     if kind not in _EXAMPLES:
         nearest = difflib.get_close_matches(kind, _EXAMPLES, n=1, cutoff=0.0)[0]
@@ -53,7 +54,7 @@ def parse(spec: str) -> Noise:
         if not value:
             raise ValueError(f"noise {spec!r} names no file; write it as {_EXAMPLES['file']!r}")
         return Noise(kind, path=value)
-    if kind in ("symmetric", "asymmetric"):
+    if kind in ("symmetric", "asymmetric", "pairflip"):
         if not value:
             raise ValueError(f"noise {spec!r} has no rate; write it as {_EXAMPLES[kind]!r}")
         return Noise(kind, rate=_rate(value))
@@ -163,6 +164,7 @@ def make(
 ) -> NoisyLabels:
     """The labels that `spec` makes of `source_labels`; `groups` shapes asymmetric noise, `root` holds human labels.
 
+    Asymmetric noise moves a label to the next class of its group, pairflip to the next class whatever the groups.
     Drawn noise changes labels of the samples `among` alone, if these are named. `names` are those of the classes,
     `files` where the samples lie.
     """
@@ -172,9 +174,10 @@ def make(
     if noise.kind == "symmetric":
         assert noise.rate is not None
         given[changed] = symmetric(true[changed], num_classes, noise.rate, seed)
-    elif noise.kind == "asymmetric":
+    elif noise.kind in ("asymmetric", "pairflip"):
         assert noise.rate is not None
-        given[changed] = asymmetric(true[changed], num_classes, noise.rate, seed, cycle_mapping(num_classes, groups))
+        mapping = cycle_mapping(num_classes, groups if noise.kind == "asymmetric" else None)
+        given[changed] = asymmetric(true[changed], num_classes, noise.rate, seed, mapping)
     elif noise.kind == "file":
         assert noise.path is not None
         given = read_label_file(noise.path, true, num_classes, names, files)

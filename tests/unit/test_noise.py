@@ -23,6 +23,7 @@ def write(path, text):
         ("symmetric:0.4", "symmetric:0.4"),
         ("symmetric:0.40", "symmetric:0.4"),
         ("asymmetric:2e-1", "asymmetric:0.2"),
+        ("pairflip:.20", "pairflip:0.2"),
         ("symmetric:1.0", "symmetric:1"),
         ("human", "human"),
         ("file:a:b.csv", "file:a:b.csv"),
@@ -40,6 +41,7 @@ def test_a_specification_has_one_spelling(spec, canonical):
         ("", "noise '' is unknown"),
         ("symmetric", "noise 'symmetric' has no rate; write it as 'symmetric:0.4'"),
         ("asymmetric:", "write it as 'asymmetric:0.2'"),
+        ("pairflip", "write it as 'pairflip:0.2'"),
         ("symmetric:40", "the noise rate is 40, but it must lie between 0 and 1"),
         ("symmetric:-0.1", "the noise rate is -0.1"),
         ("symmetric:1.01", "the noise rate is 1.01"),
@@ -136,6 +138,18 @@ def test_make_leaves_the_shipped_labels_alone():
     assert np.array_equal(made.true, LABELS)
     assert noise.make("none", shipped, 10, 3).rate(np.arange(len(shipped))) == 0.0
     assert noise.make("asymmetric:0.29", shipped, 10, 3).rate(np.arange(len(shipped))) == 0.29
+
+
+def test_pairflip_takes_the_next_class_whatever_the_groups():
+    groups = [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    within, across = (noise.make(f"{kind}:0.3", LABELS, 10, 3, groups=groups) for kind in ("asymmetric", "pairflip"))
+    wrong = across.given != LABELS
+    assert wrong.mean() == 0.3
+    assert np.array_equal(wrong, within.given != LABELS), "the same samples"
+    assert np.array_equal(across.given[wrong], (LABELS[wrong] + 1) % 10)
+    assert np.array_equal(within.given[wrong], LABELS[wrong] ^ 1)
+    without = noise.make("asymmetric:0.3", LABELS, 10, 3)
+    assert np.array_equal(without.given, across.given)
 
 
 def test_a_label_that_is_missing_is_not_wrong():

@@ -21,7 +21,7 @@ from vista.training.run_folder import RunFolder
 
 Against = Literal["given", "true", "test"]
 SETS: dict[Against, str] = {"given": VAL_GIVEN, "true": VAL_TRUE, "test": TEST}
-TRUTH_KNOWN = ("symmetric", "asymmetric", "human")  # of a label file nobody knows which side is right
+TRUTH_KNOWN = ("symmetric", "asymmetric", "pairflip", "human")  # of a label file nobody knows which side is right
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,6 +23,10 @@ def asymmetric(percent: int) -> dict[str, Any]:
     return {"noise": f"asymmetric:{percent / 100:g}"}
 
 
+def pairflip(percent: int) -> dict[str, Any]:
+    return {"noise": f"pairflip:{percent / 100:g}"}
+
+
 HUMAN: dict[str, Any] = {"noise": "human"}
 
 

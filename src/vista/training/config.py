@@ -38,7 +38,7 @@ class TrainConfig:
     root: str | None = None
     """Folder that holds the data sets; the environment variable VISTA_DATA if not given."""
     noise: str = "none"
-    """Label noise: none, symmetric:RATE, asymmetric:RATE, human (CIFAR-100N) or file:PATH."""
+    """Label noise: none, symmetric:RATE, asymmetric:RATE, pairflip:RATE, human (CIFAR-100N) or file:PATH."""
     method: str = "vista"
     """How to train; `vista methods` lists all. Options may follow: vista:tau=0.01."""
     options: dict[str, Any] = field(default_factory=dict)

@@ -35,7 +35,8 @@ def test_its_validation_labels_are_those_of_its_split(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("noise", "judged"),
-    [("symmetric:0.4", "true"), ("asymmetric:0.2", "true"), ("human", "true"), ("none", "given"),
+    [("symmetric:0.4", "true"), ("asymmetric:0.2", "true"), ("pairflip:0.2", "true"),
+     ("human", "true"), ("none", "given"),
      ("file:labels.csv", "given")],
 )  # fmt: skip
 def test_forgetting_is_judged_by_true_labels_where_these_are_known(tmp_path: Path, noise: str, judged: str) -> None:
