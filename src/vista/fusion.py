@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vista import exchange, teacher
+from vista import teacher
 from vista.losses import wide
 
 
@@ -69,15 +69,6 @@ def fusion_weights(
     return {s: weights[s] for s in sorted(weights)}
 
 
-def probs_by_sample(logits: Tensor, index: Tensor, samples: int) -> Tensor:
-    """Probabilities ``[samples, K]``, float16 on the CPU, in the samples' order and over all processes.
-
-    ``logits`` ``[m', K]`` are this process's part, ``index`` ``[m']`` says which samples these are.
-    """
-    probs = torch.zeros(samples, logits.shape[1], dtype=torch.float16)
-    seen = torch.zeros(samples, dtype=torch.bool)
-    given = index.cpu()
-    probs[given] = wide(logits.detach()).softmax(dim=1).to(torch.float16).cpu()
-    seen[given] = True
-    exchange.merge_rows(probs, seen)
-    return probs
+def stored_probs(logits: Tensor) -> Tensor:
+    """Probabilities ``[m, K]`` as they are kept until the end: float16, on the CPU."""
+    return wide(logits.detach()).softmax(dim=1).to(torch.float16).cpu()

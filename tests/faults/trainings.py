@@ -30,7 +30,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import distributed_c10d
 
-from vista import durable, methods, models
+from vista import durable, exchange, methods, models
 from vista.training import loop, results, run_folder, run_lock
 from vista.training.config import TrainConfig
 from vista.training.drive import Job, drive
@@ -121,6 +121,22 @@ class LooksUp(nn.Module):
 
 def looks_up(num_classes: int, in_channels: int, image_size: int) -> nn.Module:
     return LooksUp(plain(num_classes, in_channels, image_size), in_channels * image_size**2)
+
+
+class JudgedOtherwise(nn.Module):
+    """What it says when it is judged is upside down in all processes but the first."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.network(x)
+        return logits if self.training or exchange.rank() == 0 else -logits
+
+
+def judged_otherwise(num_classes: int, in_channels: int, image_size: int) -> nn.Module:
+    return JudgedOtherwise(normalised(num_classes, in_channels, image_size))
 
 
 class Breaks(nn.Module):

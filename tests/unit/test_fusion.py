@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vista import coverage, teacher
-from vista.fusion import forget_fraction, fusion_weights, probs_by_sample
+from vista.fusion import forget_fraction, fusion_weights, stored_probs
 
 
 def trajectory(seed, epochs=8, samples=60, classes=4):
@@ -84,11 +84,11 @@ def test_the_forget_fraction_is_the_deviation_gap():
     assert forgotten[-1] == 0
 
 
-def test_probabilities_come_in_the_order_of_the_samples():
-    logits = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
-    probs = probs_by_sample(logits, torch.tensor([2, 0, 1]), 3)
-    assert probs.dtype == torch.float16
-    torch.testing.assert_close(probs[[2, 0, 1]].float(), logits.softmax(1), rtol=0, atol=1e-3)
+def test_probabilities_are_kept_as_halves_made_of_wide_logits():
+    logits = 20 * torch.randn(3, 4, generator=torch.Generator().manual_seed(0), requires_grad=True).bfloat16()
+    probs = stored_probs(logits)
+    assert (probs.dtype, probs.requires_grad) == (torch.float16, False)
+    assert torch.equal(probs, logits.detach().float().softmax(1).half())
 
 
 def test_no_stored_predictions():

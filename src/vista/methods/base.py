@@ -70,12 +70,14 @@ class WholeBatch:
 
 @dataclass(frozen=True)
 class EpochEnd:
-    """What a method hears at the end of an epoch. Logits are of the network that is evaluated, in eval mode."""
+    """What a method hears at the end of an epoch. Logits are of the network that is evaluated, in eval mode.
+
+    Those of validation and test are of all samples, and the same in every process.
+    """
 
     epoch: int  # the one that just ended
     network: nn.Module  # the network that trains
-    val_logits: Tensor  # this process's part [m', K]
-    val_index: Tensor  # and which validation samples these are [m']
+    val_logits: Tensor  # [m, K], in the order of the task's val_labels
     test_logits: Tensor  # [T, K], for methods that keep them; never to choose by
     train_logits: Callable[[], Iterator[tuple[Tensor, Tensor]]]  # a clean pass: (logits, index) in batches
     train_pictures: Callable[[], Iterator[Tensor]]  # clean pictures in batches, to re-estimate BatchNorm

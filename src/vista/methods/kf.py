@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from vista import exchange, fusion, teacher
-from vista.losses import wide
+from vista import fusion, teacher
 from vista.methods.base import EpochEnd, Method, Task
 
 NEUTRAL: dict[str, Any] = {"rounds": 0}  # the training is plain at every setting; without rounds the result is too
@@ -74,10 +73,8 @@ class KnowledgeFusion(Method):
 
     @torch.no_grad()
     def end_epoch(self, end: EpochEnd) -> dict[str, Any]:
-        val = fusion.probs_by_sample(end.val_logits, end.val_index, len(self.task.val_labels))
-        test = wide(end.test_logits).softmax(dim=1).to(torch.float16).cpu()
-        exchange.broadcast(test)
-        self._predictions[end.epoch] = {"val": val, "test": test}
+        kept = {"val": end.val_logits, "test": end.test_logits}
+        self._predictions[end.epoch] = {part: fusion.stored_probs(logits) for part, logits in kept.items()}
         return {}
 
     def fused_predictions(self) -> tuple[Tensor, Tensor]:

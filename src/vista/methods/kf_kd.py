@@ -129,7 +129,7 @@ class KnowledgeFusionDistilled(Method):
             return {}
         exchange.merge_rows(self.current, self.seen.bool())
         self.seen.zero_()
-        val = fusion.probs_by_sample(end.val_logits, end.val_index, len(self.task.val_labels))
+        val = fusion.stored_probs(end.val_logits)
         self._predictions[end.epoch] = {"val": val, "train": self.current.to("cpu", copy=True)}
         return self._turn(end.network) if end.epoch == self.turning_point else {}
 

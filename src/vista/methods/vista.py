@@ -72,7 +72,7 @@ class VistaMethod(Method):
         if self.clean_pass:
             for logits, index in end.train_logits():
                 self.vista.record(logits, index)
-        summary = self.vista.end_epoch(end.val_logits, end.val_index)
+        summary = self.vista.end_epoch(end.val_logits)
         line = {"beta": summary.beta, "anchors": len(summary.anchors), "unrecorded": summary.unrecorded}
         return {**line, "event": summary.event} if summary.event else line
 

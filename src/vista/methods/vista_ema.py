@@ -108,7 +108,7 @@ class VistaEma(Method):
 
     def _admit(self, end: EpochEnd) -> dict[int, float]:
         """Algorithm 2, lines 1 to 3; the weights of the states that stay."""
-        self._correct[end.epoch] = self._coverage_of(end.val_logits, end.val_index)
+        self._correct[end.epoch] = (end.val_logits.argmax(dim=1) == self.task.val_labels).cpu().numpy()
         self._states[end.epoch] = flat_parameters(end.network).cpu()
         kept = sorted(self._correct)
         counts = coverage.sweep(coverage.pack(np.stack([self._correct[s] for s in kept])))
@@ -117,16 +117,6 @@ class VistaEma(Method):
             if not is_anchor:
                 del self._correct[s], self._states[s]
         return teacher.normalise({s: int(count) for s, count in zip(kept, counts) if s in self._states})
-
-    def _coverage_of(self, logits: Tensor, index: Tensor) -> np.ndarray:
-        """Which validation samples are right, bool ``[m]``, over all processes."""
-        given, labels = index.cpu(), self.task.val_labels.cpu()
-        correct = torch.zeros(len(labels), dtype=torch.int32)
-        seen = torch.zeros(len(labels), dtype=torch.bool)
-        correct[given] = (logits.argmax(dim=1).cpu() == labels[given]).int()
-        seen[given] = True
-        exchange.merge_rows(correct, seen)
-        return correct.numpy().astype(np.bool_)
 
     def bytes_at_most(self) -> int:
         epochs, tau = self.task.epochs, self.config.tau

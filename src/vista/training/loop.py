@@ -121,7 +121,6 @@ def _end_epoch(training: Training, began: float) -> Generator[Event, None, Epoch
             epoch=training.epoch,
             network=training.network,
             val_logits=val_logits,
-            val_index=torch.arange(len(val_logits), device=training.device),
             test_logits=test_logits,
             train_logits=training.train_logits,
             train_pictures=training.train_pictures,

@@ -11,9 +11,8 @@ from vista.methods import EpochEnd, choose
 from vista.methods.kf import NEUTRAL, KnowledgeFusion, fuse
 
 
-def ended(epoch, val_logits, test_logits, val_index=None):
-    index = torch.arange(len(val_logits)) if val_index is None else val_index
-    return EpochEnd(epoch, torch.nn.Identity(), val_logits, index, test_logits, iter, iter)
+def ended(epoch, val_logits, test_logits):
+    return EpochEnd(epoch, torch.nn.Identity(), val_logits, test_logits, iter, iter)
 
 
 def trajectory(epochs=12, seed=0):
@@ -68,15 +67,6 @@ def test_without_rounds_it_is_the_last_state(task, Linear5):
     val, test = trajectory()
     given = trained(task, Linear5, **NEUTRAL).fused_predictions()
     torch.testing.assert_close(given, (val[-1].softmax(1), test[-1].softmax(1)), rtol=0, atol=1e-3)
-
-
-def test_rows_are_put_in_order(task, Linear5):
-    val, test = trajectory()
-    method = KnowledgeFusion(task, Linear5(), KnowledgeFusion.Config())
-    order = torch.randperm(40, generator=torch.Generator().manual_seed(1))
-    for epoch in range(12):
-        method.end_epoch(ended(epoch + 1, val[epoch][order], test[epoch], order))
-    torch.testing.assert_close(method.fused_predictions(), trained(task, Linear5).fused_predictions(), rtol=0, atol=0)
 
 
 def test_certain_predictions_still_have_logarithms(task, Linear5):
