@@ -74,6 +74,7 @@ class Vista:
         self.num_classes = num_classes = whole(num_classes, "num_classes")
         self.num_epochs = check_epochs(epochs)
         self.epoch = 0  # epochs that have ended
+        self._calls_to_end = 0
         self._checks = checks
         self._options = Options(tau, record, schedule, k, value, order, weights, smoothing, start)
         self._labels = as_labels(labels, num_classes, "labels", missing=whole(ignore_index, "ignore_index"))
@@ -94,6 +95,7 @@ class Vista:
         self._store = PredictionStore(unseen)
         self._fault = FirstFault(place)
         self._targets = torch.zeros(len(unseen) + 1, num_classes, dtype=torch.float32, device=place)
+        del unseen  # the next line needs the room
         self._make_targets()
 
     # ---------------------------------------------------------------- the loop
@@ -101,10 +103,15 @@ class Vista:
     def epochs(self) -> Iterator[int]:
         """1 to the planned number; after a loaded state the epoch it stopped in comes first."""
         while self.epoch < self.num_epochs:
-            epoch = self.epoch + 1
+            epoch, before = self.epoch + 1, self._calls_to_end
             yield epoch
             if self.epoch < epoch:
                 raise RuntimeError(f"epoch {epoch} was not ended: call end_epoch(val_logits) at its end")
+            if self._calls_to_end > before + 1:
+                times = self._calls_to_end - before
+                raise RuntimeError(
+                    f"epoch {epoch} was ended {times} times: call end_epoch(val_logits) once, at its end"
+                )
 
     def targets(self, index: Tensor | NDArray[Any] | Sequence[int]) -> Tensor:
         """Targets of the running epoch, float32 ``[B, K]``."""
@@ -122,7 +129,9 @@ class Vista:
     ) -> Tensor:
         """Soft-target cross-entropy of ``logits`` ``[B, K]`` for the samples ``index`` ``[B]``.
 
-        With ``record="train"``, gradients on and no ``targets`` given, the predictions are remembered.
+        With ``record="train"``, gradients on and no ``targets`` given, the predictions are remembered. The mean is over
+        the samples that have a target, whatever their weights: as torch takes it with soft targets, while with class
+        numbers it divides by the weights of these.
         """
         rows = self._rows(logits, index)
         recording = targets is None and self._options.record == "train" and torch.is_grad_enabled()
@@ -183,6 +192,7 @@ class Vista:
         self._admit(epoch, correct)
         self._store.turn()
         self.epoch = epoch
+        self._calls_to_end += 1
         self._make_targets()
         self._agree()
         return self._summary(float(correct.mean()), unrecorded)
@@ -417,13 +427,20 @@ class Vista:
         targets[self._missing] = unlabelled
 
     def _summary(self, accuracy: float, unrecorded: int) -> Summary:
-        event = None
+        events = []
         if unrecorded:
-            event = f"{unrecorded} of {len(self._store)} training samples were not recorded in epoch {self.epoch}"
-            warnings.warn(f"{event}; they keep their last prediction (its label where there is none)", stacklevel=4)
+            events.append(
+                f"{unrecorded} of {len(self._store)} training samples were not recorded in epoch {self.epoch}"
+            )
+            why = "they keep their last prediction (its label where there is none)"
+            if unrecorded == len(self._store):
+                why += "; loss() with targets of your own remembers nothing: call record(logits, index) beside it"
+            warnings.warn(f"{events[0]}; {why}", stacklevel=4)
         anchors = self._anchors()
         if not anchors:
-            event = f"no state covers more than {self.tau:g} of the validation set: the next targets are the labels"
+            nothing = f"no state covers more than {self.tau:g} of the validation set"
+            events.append(f"{nothing}: the next targets are the labels")
+        event = "; ".join(events) or None
         return Summary(self.epoch, accuracy, anchors, self._beta(), unrecorded, event, self._options)
 
 

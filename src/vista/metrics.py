@@ -13,8 +13,8 @@ from vista.checks import whole
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
-SUM_TOLERANCE = 2.5e-3
-"""How far from 1 a row of probabilities may sum: half precision and bfloat16 are let in, logits are not."""
+SUM_TOLERANCE = 2**-8
+"""How far from 1 a row of probabilities may sum: what is rounded to bfloat16 is let in, logits are not."""
 
 
 def topk_accuracy(scores: ArrayLike, labels: ArrayLike, k: int = 1) -> float:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 
 import torch
 from torch import Tensor
+
+from vista.memory import bytes_available
 
 BYTES_PER_VALUE = 2  # float16
 # Room for the running epoch's rows, for the targets in float32, and for the labels as float32 rows while both are made.
@@ -76,22 +77,6 @@ def bytes_needed(samples: int, classes: int, epochs: int, tau: float) -> int:
     """Most that the kept states can take: under ``1 / tau`` anchors and the newest, or every epoch at ``tau=0``."""
     states = int(1 / tau) + 1 if tau * epochs > 1 else epochs
     return min(epochs, states) * samples * classes * BYTES_PER_VALUE
-
-
-def bytes_available(device: torch.device) -> int | None:
-    """Free memory of the device, or ``None`` where the system does not say."""
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    try:
-        with open("/proc/meminfo") as meminfo:
-            fields = dict(line.split(":", 1) for line in meminfo)
-        return int(fields["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        names = os.sysconf_names
-        if "SC_AVPHYS_PAGES" in names and "SC_PAGE_SIZE" in names:
-            return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        return None
 
 
 def check_room(samples: int, classes: int, epochs: int, tau: float, device: torch.device, prunes: bool = True) -> None:

@@ -108,6 +108,31 @@ def test_an_epoch_that_was_not_ended_is_noticed() -> None:
             pass
 
 
+def test_an_epoch_that_was_ended_twice_is_noticed() -> None:
+    vista = make()
+    epochs = vista.epochs()
+    next(epochs)
+    for _ in range(2):
+        train(vista, drawn(N, 0))
+        vista.end_epoch(right(0))
+    with pytest.raises(RuntimeError, match=r"epoch 1 was ended 2 times: call end_epoch\(val_logits\) once, at its end"):
+        next(epochs)
+
+
+def test_a_state_may_be_loaded_within_the_loop() -> None:
+    ahead, vista, seen = make(), make(), []
+    for _ in range(3):
+        train(ahead, drawn(N, 0))
+        ahead.end_epoch(right(0))
+    for epoch in vista.epochs():
+        if epoch == 1:
+            vista.load_state_dict(ahead.state_dict())
+        train(vista, drawn(N, 0))
+        vista.end_epoch(right(0))
+        seen.append(vista.epoch)
+    assert seen == list(range(4, E + 1))
+
+
 def test_no_more_epochs_end_than_were_planned() -> None:
     vista = make(epochs=2)
     for _ in range(2):
@@ -189,6 +214,16 @@ def test_train_logits_do_not_belong_to_train_recording() -> None:
     with pytest.raises(ValueError, match=r"train_logits were given, but record='train' .*: use record='eval'"):
         vista.end_epoch(right(0), train_logits=drawn(N, 0))
     assert_same(vista.state_dict(), before)
+
+
+def test_where_targets_of_ones_own_left_nothing_remembered_the_warning_says_so() -> None:
+    vista = make(tau=0.5)
+    vista.loss(drawn(N, 0).requires_grad_(), ALL, targets=0.9 * vista.targets(ALL) + 0.1 / K)
+    with pytest.warns(UserWarning, match=r"8 of 8 .* loss\(\) with targets of your own remembers nothing: call record"):
+        summary = vista.end_epoch(right(0))
+    assert summary.event is not None
+    assert "8 of 8 training samples were not recorded" in summary.event
+    assert summary.event.endswith("the next targets are the labels"), "one does not hide the other"
 
 
 def test_a_sample_that_was_not_seen_is_told_and_carries_its_last_prediction() -> None:

@@ -25,6 +25,7 @@ LAYERS = [  # lowest first; a room may use its own layer and what lies below
         "over_seeds",
         "artefact",
         "npz",
+        "memory",
         "checks",
         "faults",
         "exchange",

@@ -94,9 +94,9 @@ def _check_same_validation(one: Group, other: Group) -> None:
     common = False
     for a in one.runs:
         for b in other.runs:
-            mine, theirs = a.validation_set, b.validation_set
-            common |= mine is None or theirs is None or mine == theirs
-            if a.seed is not None and a.seed == b.seed and None not in (mine, theirs) and mine != theirs:
+            same = a.shares_validation(b)
+            common |= same
+            if a.seed is not None and a.seed == b.seed and not same:
                 raise ValueError(
                     f"{a.path} and {b.path} have seed {a.seed} but other validation samples or labels: {APART}"
                 )

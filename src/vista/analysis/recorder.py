@@ -41,11 +41,14 @@ class TrajectoryRecorder:
         """``val_labels`` ``[m]`` are the given ones, ``true_labels`` those known to be right, ``classes`` the names.
 
         ``config`` is any description that JSON holds: runs that differ in its ``seed`` alone are drawn as one,
-        ``method`` is the name shown, and ``epochs`` says when a page that follows the run may stop.
+        ``method`` is the name shown, and ``epochs`` says how many there will be: then a page that follows the run may
+        stop, and no more are taken.
         """
         count = _count_classes(val_labels, num_classes, classes)
         self.folder = Path(folder)
         self.num_classes = count
+        self._is_counted = num_classes is None and classes is None
+        self._planned = (config or {}).get("epochs")
         self._given = as_labels(val_labels, count, "val_labels")
         self._true = None if true_labels is None else as_labels(true_labels, count, "true_labels")
         if self._true is not None and len(self._true) != len(self._given):
@@ -96,6 +99,11 @@ class TrajectoryRecorder:
         number = self.epoch + 1 if epoch is None else epoch
         if not 1 <= number <= self.epoch + 1:
             raise ValueError(f"epoch is {number}, but the record ends at {self.epoch}: epoch {self.epoch + 1} is next")
+        if isinstance(self._planned, int) and number > self._planned:
+            raise ValueError(
+                f"{self.folder} has all {self._planned} epochs of its config: choose another folder, or say with "
+                "epoch=1 that the training began anew"
+            )
         guesses = self._guesses(val_logits, val_index, number)
         correct = {VAL_GIVEN: (guesses == self._given).numpy()}
         if self._true is not None:
@@ -116,6 +124,11 @@ class TrajectoryRecorder:
         if index is None and len(values) != m:
             raise ValueError(f"val_logits has {len(values)} rows, but there are {m} val_labels")
         rows = torch.arange(m) if index is None else check_index(index, m, "val_index").cpu()
+        if self._is_counted and values.ndim == 2 and values.shape[1] > self.num_classes:
+            highest, there = self.num_classes - 1, values.shape[1]
+            raise ValueError(
+                f"val_logits has {there} classes, but val_labels end at {highest}: say num_classes={there}"
+            )
         check_logits(values, len(rows), self.num_classes, "val_logits")
         check_finite(values, rows, epoch, "val_logits")
         guesses = torch.full((m,), -1)

@@ -35,6 +35,7 @@ class Run:
     environment: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] | None = None  # of a finished run
     classes: tuple[str, ...] | None = None
+    val_ids: NDArray[np.int64] | None = None  # which samples these are [m]
     val_labels: NDArray[np.int64] | None = None  # given ones [m]
     val_true: NDArray[np.int64] | None = None
     samples: int | None = None  # of the training part
@@ -83,12 +84,16 @@ class Run:
     def seed(self) -> Any:
         return self.config.get("seed")
 
+    def shares_validation(self, other: Run) -> bool:
+        """Whether both were judged by the same samples and given labels, as far as they say."""
+        pairs = zip(self._validation_set, other._validation_set, strict=True)
+        return all(mine is None or theirs is None or mine == theirs for mine, theirs in pairs)
+
     @functools.cached_property
-    def validation_set(self) -> str | None:
-        """A hash of its given labels; ``None`` where they are not known."""
-        if self.val_labels is None:
-            return None
-        return hashlib.sha256(self.val_labels.astype("<i8").tobytes()).hexdigest()
+    def _validation_set(self) -> tuple[str | None, ...]:
+        """Hashes of its given labels and of which samples they are, where these are known."""
+        parts = (self.val_labels, self.val_ids)
+        return tuple(None if p is None else hashlib.sha256(p.astype("<i8").tobytes()).hexdigest() for p in parts)
 
 
 ANCHOR_OPTIONS: dict[str, Any] = {"tau": 0.0, "order": "accuracy", "weights": "coverage", "smoothing": 1}
@@ -133,6 +138,7 @@ def _from_folder(folder: RunFolder) -> Run:
             environment=folder.environment(),
             metrics=folder.metrics() if folder.is_finished() else None,
             classes=tuple(data["classes"]),
+            val_ids=split.val,
             val_labels=labels.given[split.val],
             val_true=labels.true[split.val],
             samples=len(split.train),

@@ -20,9 +20,16 @@ FIELDS = ("id", "given", "given_name", "suggested", "suggested_name", "score")
 
 
 def corrected(given: Labels, found: Suspects, count: int, *, drop: bool = False) -> Labels:
-    """All given labels ``[N]`` of the original data, the first ``count`` suspects corrected, or -1 with ``drop``."""
-    labels = given.copy()
-    labels[found.ids[:count]] = -1 if drop else found.suggested[:count]
+    """All given labels ``[N]`` of the original data, the first ``count`` suspects corrected, or -1 with ``drop``.
+
+    Only a label that is believed less than another one is corrected.
+    """
+    labels, listed = given.copy(), slice(count)
+    if drop:
+        labels[found.ids[listed]] = -1
+    else:
+        doubted = found.is_doubted[listed]
+        labels[found.ids[listed][doubted]] = found.suggested[listed][doubted]
     return labels
 
 

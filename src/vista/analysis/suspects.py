@@ -43,6 +43,11 @@ class Suspects:
     def __len__(self) -> int:
         return len(self.ids)
 
+    @property
+    def is_doubted(self) -> NDArray[np.bool_]:
+        """Whether another class is believed more than the given one, ``[n]``."""
+        return self.score > 0.5
+
     def quality(self) -> dict[str, Any] | None:
         """Precision at k, AUROC and average precision of the ranking, where the true labels are known."""
         return None if self.true is None else ranking_quality(self.score, self.given != self.true)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -61,6 +62,11 @@ def run(argv: list[str]) -> int:
         labels = suspect_files.corrected(folder.labels().given, found, count, drop=flags.drop)
         suspect_files.write_label_file(clean, labels, found.files)
         written.append(clean)
+        believed = 0 if flags.drop else count - int(found.is_doubted[:count].sum())
+        if believed:
+            warnings.warn(
+                f"{believed:,} of the {count:,} listed keep their label: no other class is believed more", stacklevel=2
+            )
     if flags.json:
         print(json.dumps({"run": str(folder.path), **suspect_files.report(found, count)}, allow_nan=False))
         return 0
@@ -100,6 +106,13 @@ def _title(found: Suspects, count: int) -> str:
     return f"the {count:,} most suspect of {all_of_them}, of which about {wrong} look wrong"
 
 
+def _nothing(found: Suspects) -> str:
+    """Why no label is listed."""
+    if not found.score.any():
+        return "the teacher of this run is the given labels themselves, so it doubts none: train for more epochs"
+    return "no label is as suspect as that" if found.estimated else "no label looks wrong"
+
+
 def _print(found: Suspects, count: int, written: list[Path]) -> None:
     out = terminal.console()
     table = Table(title=_title(found, count), title_justify="left")
@@ -115,7 +128,7 @@ def _print(found: Suspects, count: int, written: list[Path]) -> None:
     if count:
         out.print(table)
     else:
-        out.print("no label is as suspect as that" if found.estimated else "no label looks wrong")
+        out.print(_nothing(found))
     if count > SHOWN:
         out.print(f"... and {count - SHOWN:,} more, in the files")
     quality = found.quality()

@@ -82,7 +82,7 @@ def samples(run: RunFolder, data: str, root: str | None) -> tuple[Sequence[int],
     if kind == "folder" and path.is_dir() and not _has_test_part(run, path):
         files, inputs = pictures(path, len(run.normalisation()[0]))
         return range(len(files)), inputs, files
-    loaded = source.load(data, root)
+    loaded = source.load(data, root, own_validation=False)
     inputs = loaded.test_samples()
     ids = range(len(inputs)) if loaded.set_aside is None else loaded.set_aside.tolist()
     return ids, inputs, loaded.test_files

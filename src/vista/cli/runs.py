@@ -9,15 +9,21 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
+from rich.console import Console
+from rich.measure import Measurement
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
+from vista.analysis import recorder
 from vista.cli import terminal
 from vista.cli.arguments import parse
 from vista.cli.removal import delete_run, refuse_to_remove
 from vista.store import readable
 from vista.training.record import COVERAGE
-from vista.training.run_folder import EARLIER, RunFolder, find_runs
+from vista.training.run_folder import EARLIER, RunFolder, files_named, find_runs
 
+MEASURED = 10_000  # columns: more than any table has
 HELP = "list runs and their sizes, or delete some"
 ABOUT = "List the runs below a folder. `vista runs delete RUN...` deletes runs, after a question."
 
@@ -56,30 +62,42 @@ def _list(flags: Runs) -> int:
         print(json.dumps({"folder": str(folder), "runs": rows}))
         return 0
     if not rows:
-        terminal.say(f"no runs in {folder}; `vista train` makes one")
+        recorded = any(files_named(recorder.DESCRIPTION, folder))
+        advice = "`vista report` draws the recorded trainings there" if recorded else "`vista train` makes one"
+        terminal.say(f"no runs in {folder}; {advice}")
         return 0
     out = terminal.console()
     for parent in dict.fromkeys(Path(row["run"]).parent for row in rows):
-        out.print(_table(parent, [row for row in rows if Path(row["run"]).parent == parent]))
+        _print(out, parent, [row for row in rows if Path(row["run"]).parent == parent])
     total = readable(sum(row["bytes"] for row in rows))
     count = f"{len(rows)} runs" if len(rows) > 1 else "1 run"
     out.print(f"{count}, {total}; best and last: test accuracy in % at these epochs")
     return 0
 
 
-def _table(parent: Path, rows: list[dict[str, Any]]) -> Table:
+def _print(out: Console, parent: Path, rows: list[dict[str, Any]]) -> None:
+    """A table, or where that would break names that people copy, the name of each run and the rest below it."""
+    names = ("run", "method", "data", "noise", "seed", "status", "best", "last", "size")
     table = Table(title=f"in {parent}", title_justify="left", box=None, padding=(0, 2, 0, 0))
-    table.add_column("run", overflow="fold")
-    for name in ("method", "data", "noise", "seed", "status"):
-        table.add_column(name, overflow="fold", justify="right" if name == "seed" else "left")
-    for name in ("best", "last", "size"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in rows:
-        accuracies = ["" if row[key] is None else f"{row[key]:.2f}" for key in ("best", "last")]
-        what = [str("" if row[key] is None else row[key]) for key in ("method", "data", "noise", "seed", "status")]
-        cells = [Path(row["run"]).name, *what, *accuracies, readable(row["bytes"])]
-        table.add_row(*cells)
-    return table
+    for name in names:
+        table.add_column(name, overflow="fold", justify="right" if name in ("seed", "best", "last", "size") else "left")
+    cells = [_cells(row) for row in rows]
+    for values in cells:
+        table.add_row(*values)
+    if Measurement.get(out, out.options.update(max_width=MEASURED), table).maximum <= out.width:
+        out.print(table)
+        return
+    out.print(f"in {parent}", soft_wrap=True)
+    for run, *values in cells:
+        out.print(run, soft_wrap=True)
+        told = [f"{name} {value}" for name, value in zip(names[1:], values, strict=True) if value]
+        out.print(Padding(Text(", ".join(told)), (0, 0, 0, 2)))
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    accuracies = ["" if row[key] is None else f"{row[key]:.2f}" for key in ("best", "last")]
+    what = [str("" if row[key] is None else row[key]) for key in ("method", "data", "noise", "seed", "status")]
+    return [Path(row["run"]).name, *what, *accuracies, readable(row["bytes"])]
 
 
 def describe(folder: RunFolder) -> dict[str, Any] | None:

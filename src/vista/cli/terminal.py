@@ -6,6 +6,7 @@ to stderr every few seconds.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import time
@@ -53,6 +54,10 @@ class PlainConsole(Console):
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(visible(text), **options)
+
+    def on_broken_pipe(self) -> None:
+        """Leave it to whoever called: rich would end the process as if the command had failed."""
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 def console(file: TextIO | None = None) -> Console:

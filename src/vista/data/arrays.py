@@ -12,14 +12,14 @@ _SPLIT = ("x_train", "y_train", "x_test", "y_test")
 _VALIDATION = ("x_val", "y_val")
 
 
-def load(path: str | Path | None) -> Source:
+def load(path: str | Path, own_validation: bool = True) -> Source:
     """Images uint8 [N, H, W, C] or [N, H, W], or features float [N, ...]; labels integers [N], 0..K-1.
 
     From x and y alone a stratified fifth becomes the test set, the same for every seed. Samples for validation come
     after those for training.
     """
-    path = Path(str(path)).expanduser()
-    arrays = _read(path)
+    path = Path(path).expanduser()
+    arrays = _read(path, _VALIDATION if own_validation else ())
     x_name, y_name = ("x", "y") if "x" in arrays else ("x_train", "y_train")
     inputs, labels = checked_inputs(path, x_name, arrays[x_name]), _labels(path, y_name, arrays[y_name], arrays[x_name])
     num_classes = _count_classes(path, y_name, labels)
@@ -52,24 +52,25 @@ def load(path: str | Path | None) -> Source:
     )
 
 
-def _read(path: Path) -> dict[str, np.ndarray]:
+def _read(path: Path, for_validation: tuple[str, ...]) -> dict[str, np.ndarray]:
     """The arrays by name: all four of the split, or x and y, and those for validation, if there are such."""
     if path.is_dir():
         raise ValueError(
             f"data file {path} is a folder, but an .npz file is needed (a folder of pictures: folder:PATH)"
         )
     if not path.is_file():
-        raise FileNotFoundError(f"data file {path} does not exist{looked_for(path)}")
-    arrays = read_arrays(path, ("x", "y", *_SPLIT, *_VALIDATION))
+        remedy = "" if path.is_absolute() else "; --root may name the folder it lies in"
+        raise FileNotFoundError(f"data file {path} does not exist{looked_for(path)}{remedy}")
+    arrays = read_arrays(path, ("x", "y", *_SPLIT, *for_validation))
     keys = ("x", "y") if "x" in arrays and "x_train" not in arrays else _SPLIT
     missing = [key for key in keys if key not in arrays]
     if missing:
         raise ValueError(f"{path} has no key {missing[0]!r}; it needs {', '.join(_SPLIT)}, or x and y")
-    half = [key for key in _VALIDATION if key not in arrays]
+    half = [key for key in for_validation if key not in arrays]
     if len(half) == 1:
-        there = next(key for key in _VALIDATION if key in arrays)
+        there = next(key for key in for_validation if key in arrays)
         raise ValueError(f"{path} has {there} but no {half[0]}: for validation it needs both, or neither")
-    return {key: arrays[key] for key in (*keys, *_VALIDATION) if key in arrays}
+    return {key: arrays[key] for key in (*keys, *for_validation) if key in arrays}
 
 
 def checked_inputs(path: Path, name: str, array: np.ndarray) -> np.ndarray:

@@ -18,17 +18,17 @@ _VALIDATION = ("val", "valid", "validation")  # beside train/ and test/
 _IN_MEMORY = 2**30  # bytes; more is decoded into a file beside the folder and mapped from there
 
 
-def load(path: str | Path | None) -> Source:
+def load(path: str | Path, own_validation: bool = True) -> Source:
     """Images of one size, uint8 [N, H, W, C], C = 1 if all are grey; classes by name, samples by class and file name.
 
     Without train/ and test/ a stratified fifth becomes the test set, the same for every seed. Samples for validation
     come after those for training.
     """
-    folder = Path(str(path)).expanduser().resolve()
+    folder = Path(path).expanduser().resolve()
     if not folder.is_dir():
-        remedy = "" if Path(str(path)).is_absolute() else "; --root may name the folder it lies in"
+        remedy = "" if Path(path).is_absolute() else "; --root may name the folder it lies in"
         raise FileNotFoundError(f"data folder {folder} does not exist{remedy}")
-    classes, (train, train_labels), (val, val_labels), (test, test_labels) = _listing(folder)
+    classes, (train, train_labels), (val, val_labels), (test, test_labels) = _listing(folder, own_validation)
     files, labels = train + val, np.concatenate([train_labels, val_labels])
     pixels = _pixels(folder, files + test)
     inputs, test_inputs, set_aside = pixels[: len(files)], pixels[len(files) :], None
@@ -71,14 +71,14 @@ def _names(files: list[Path], folder: Path) -> list[str]:
 _Part = tuple[list[Path], np.ndarray]  # files, and the label of each
 
 
-def _listing(folder: Path) -> tuple[list[str], _Part, _Part, _Part]:
+def _listing(folder: Path, own_validation: bool) -> tuple[list[str], _Part, _Part, _Part]:
     """Class names, then files and labels for training, validation and test; empty where there is no such part."""
     nothing: _Part = ([], np.empty(0, dtype=np.int64))
     parts = [part for part in ("train", "test") if (folder / part).is_dir()]
     if not parts:
         classes, files, labels = _class_folders(folder, folder)
         return classes, (files, labels), nothing, nothing
-    for_validation = [name for name in _VALIDATION if (folder / name).is_dir()]
+    for_validation = [name for name in _VALIDATION if own_validation and (folder / name).is_dir()]
     if len(parts) == 1:
         missing = "test" if parts == ["train"] else "train"
         there = " and ".join(f"{name}/" for name in (*parts, *for_validation))

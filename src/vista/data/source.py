@@ -94,10 +94,11 @@ def names() -> tuple[str, ...]:
     return (*_NAMED, *(f"{kind}:PATH" for kind in _BY_PATH))
 
 
-def load(name: str, root: str | Path | None = None) -> Source:
+def load(name: str, root: str | Path | None = None, own_validation: bool = True) -> Source:
     """Read the data set called `name` below `root` (default: VISTA_DATA), or from the path the name holds.
 
-    Such a path may lie below `root` too, if it is not found from here.
+    Such a path may lie below `root` too, if it is not found from here. What is there for validation is read unless
+    `own_validation` is false.
     """
     if name in _NAMED:
         return _reader(_NAMED[name])(root)
@@ -105,7 +106,7 @@ def load(name: str, root: str | Path | None = None) -> Source:
     if kind in _BY_PATH:
         if not path:
             raise ValueError(f"data {name!r} names no path; write it as '{kind}:PATH'")
-        return dataclasses.replace(_reader(_BY_PATH[kind])(_found(path, root)), name=name)
+        return dataclasses.replace(_reader(_BY_PATH[kind])(_found(path, root), own_validation), name=name)
     nearest = difflib.get_close_matches(kind, [*_NAMED, *_BY_PATH], n=1, cutoff=0.0)[0]
     nearest += ":PATH" if nearest in _BY_PATH else ""
     raise ValueError(f"data {name!r} is unknown; the nearest known is {nearest!r} (known: {', '.join(names())})")
@@ -174,7 +175,7 @@ def channel_statistics(
     return tuple(mean), tuple(std)
 
 
-def _reader(place: str) -> Callable[[str | Path | None], Source]:
+def _reader(place: str) -> Callable[..., Source]:
     module, _, function = place.partition(":")
-    reader: Callable[[str | Path | None], Source] = getattr(importlib.import_module(module), function)
+    reader: Callable[..., Source] = getattr(importlib.import_module(module), function)
     return reader

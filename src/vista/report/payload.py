@@ -136,7 +136,8 @@ def _suspects(groups: Sequence[Group]) -> dict[str, Any] | None:
         note += f". The first {len(rows)} are here; the command vista labels writes all"
     try:
         known = RunFolder(run.path).data().get(run_folder.INPUTS_HASH)  # a run made before has none
-        uris = pictures.thumbnails(run.config["data"], run.config["root"], [row["id"] for row in rows], known)
+        data, root, own = (run.config[name] for name in ("data", "root", "own_validation"))
+        uris = pictures.thumbnails(data, root, [row["id"] for row in rows], known, own)
     except (OSError, ValueError) as error:
         uris, note = [], f"{note}. No pictures: {error}"
     for row, uri in zip(rows, uris):

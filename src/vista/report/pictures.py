@@ -17,12 +17,14 @@ COLOURS = 96  # enough for a thumbnail, and half the bytes
 MOST_BYTES = 3_000_000
 
 
-def thumbnails(data: str, root: str | None, ids: Sequence[int], inputs_hash: str | None) -> list[str]:
+def thumbnails(
+    data: str, root: str | None, ids: Sequence[int], inputs_hash: str | None, own_validation: bool = True
+) -> list[str]:
     """A PNG per training sample ``ids`` of the data set; an error says why there can be none.
 
     ``inputs_hash`` is that of the inputs the run knew, by which changed data are found out.
     """
-    images = source.load(data, root)
+    images = source.load(data, root, own_validation)
     if not images.is_image:
         raise ValueError(f"{data} has no pictures")
     channels = images.inputs.shape[-1]

@@ -4,8 +4,8 @@ from typing import Any
 
 HOW = {
     "comparison": (
-        "Means over the seeds with standard errors; the best of a column in bold. Validation labels carry the "
-        "same noise as the training labels, test labels do not; nothing is chosen by the test set."
+        "Means over the seeds with standard errors; the best of a column in bold. Validation labels drawn from those "
+        "for training carry their noise, test labels do not; nothing is chosen by the test set."
     ),
     "forgetting": (
         "Yellow: how many validation samples were right at an epoch. Blue: how many of those very samples are "

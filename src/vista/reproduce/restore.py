@@ -25,7 +25,8 @@ def restore(kept: LedgerRecord, out: Path, root: str | None = None) -> RunFolder
     folder = out / kept.path.stem
     if folder.exists():
         raise FileExistsError(f"{folder} is there already: name another --out")
-    labels, split = labels_and_split(kept.config, source.load(kept.config.data, root), root)
+    data = source.load(kept.config.data, root, kept.config.own_validation)
+    labels, split = labels_and_split(kept.config, data, root)
     for name, found in ((run_folder.LABELS_HASH, labels.hash), (run_folder.SPLIT_HASH, split.hash)):
         if found != kept.data.get(name):
             raise ValueError(f"{kept.path} has {name} {kept.data.get(name)}, but the data here give {found}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,12 +37,13 @@ def plan(
         raise ValueError(f"seeds is {seeds}, but at least 1 is needed (3 means the seeds 0, 1 and 2)")
     if not methods:
         raise ValueError("methods is empty, but at least one is needed, as in ce,vista")
-    entries: dict[str, Entry] = {}
+    entries: dict[tuple[str, str], Entry] = {}  # by what is trained: vista-light is vista:tau=0.01
     for method in _expanded(methods):
         chosen = choose(method)
         config = dataclasses.replace(base, method=chosen.name, options=chosen.options)
         jobs = [Job(dataclasses.replace(config, seed=k), out / f"{name(chosen)}-seed{k}") for k in range(seeds)]
-        entries.setdefault(name(chosen), Entry(method, chosen, jobs))
+        same = (chosen.method.name, json.dumps(chosen.options, sort_keys=True))
+        entries.setdefault(same, Entry(method, chosen, jobs))
     return list(entries.values())
 
 

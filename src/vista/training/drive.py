@@ -143,15 +143,15 @@ def suited_threads(job: Job) -> int | None:
 def is_small(config: TrainConfig) -> bool:
     """Whether sharing a batch out among threads costs more than it saves: two took thrice as long on the digits."""
     try:
-        return config.batch_size * _sample_size(config.data, config.root) < SMALL_BATCH
+        return config.batch_size * _sample_size(config.data, config.root, config.own_validation) < SMALL_BATCH
     except (OSError, ValueError):  # the run itself says what is wrong
         return False
 
 
 @lru_cache(maxsize=8)
-def _sample_size(data: str, root: str | None) -> int:
+def _sample_size(data: str, root: str | None, own_validation: bool) -> int:
     """Numbers in a sample; the data set is read for it, so once is enough."""
-    return math.prod(source.load(data, root).inputs.shape[1:])
+    return math.prod(source.load(data, root, own_validation).inputs.shape[1:])
 
 
 @contextmanager

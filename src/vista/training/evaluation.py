@@ -27,7 +27,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Metrics of the weights on validation samples (given labels) and test samples, as the run itself reported them."""
     config = folder.config()
-    data = source.load(config.data, root if root is not None else config.root)
+    data = source.load(config.data, root if root is not None else config.root, config.own_validation)
     given, split = folder.labels(), folder.split()
     if not np.array_equal(given.true, data.labels):
         raise ValueError(f"{config.data} is not what {folder.path} was trained on: its labels differ")

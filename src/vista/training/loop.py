@@ -52,7 +52,8 @@ def train(config: TrainConfig, out: str | Path, stop: Stop | None = None, role: 
     """Train in the folder ``out``, from its newest sound checkpoint if it has one, to the end."""
     config, folder = config.resolved(), RunFolder(Path(out))
     checkpoints = Checkpoints(folder.path, exchange.rank())
-    with folder.locked() if exchange.rank() == 0 else nullcontext(), checkpoints.settled():
+    is_first = exchange.rank() == 0 and not folder.is_kept_read_only()
+    with folder.locked() if is_first else nullcontext(), checkpoints.settled():
         refuse_another_run(config, folder)
         if folder.is_finished():
             refuse_changed_files(folder, config)

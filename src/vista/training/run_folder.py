@@ -140,6 +140,10 @@ class RunFolder:
     def is_finished(self) -> bool:
         return (self.path / METRICS).exists()
 
+    def is_kept_read_only(self) -> bool:
+        """Whether it is finished and nobody may write to it: then nobody needs its lock."""
+        return self.is_finished() and not os.access(self.path, os.W_OK)
+
     def strangers(self, besides: Container[str] = ()) -> list[str]:
         """Paths in the folder that no training put there; names in ``besides`` may lie beside what it did put there."""
         names = (path.name for path in self.path.iterdir() if path.name not in OWN and path.name not in besides)

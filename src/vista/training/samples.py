@@ -41,7 +41,7 @@ class Samples:
 
 def load_samples(config: TrainConfig, device: torch.device) -> Samples:
     """Labels made noisy, then split; inputs brought to the device."""
-    data = source.load(config.data, config.root)
+    data = source.load(config.data, config.root, config.own_validation)
     given, parts = labels_and_split(config, data, config.root)
     dtype = torch.float64 if config.precision == "fp64" else torch.float32
 
@@ -64,7 +64,7 @@ def load_samples(config: TrainConfig, device: torch.device) -> Samples:
         "flip": data.flip,
         "padding": data.padding,
     }
-    if config.own_validation and data.validation is not None and config.validation != TrainConfig.validation:
+    if data.validation is not None and config.validation != TrainConfig.validation:
         own = f"{config.data} has samples of its own for validation, which are used (--no-own-validation draws some)"
         warnings.warn(f"validation is {config.validation:g}, but {own}", stacklevel=2)
     if data.files is not None:
@@ -80,7 +80,7 @@ def labels_and_split(config: TrainConfig, data: Source, root: str | None) -> tup
         config.noise, data.labels, classes, noise_seed,
         groups=data.groups, root=root, among=ids, names=data.classes, files=data.files,
     )  # fmt: skip
-    if config.own_validation and data.validation is not None:
+    if data.validation is not None:
         return given, _own_split(config, data, given)
     held_out = int(config.validation) if config.validation >= 1 else config.validation
     try:
@@ -136,7 +136,7 @@ def refuse_changed_files(folder: RunFolder, config: TrainConfig) -> None:
     if noise.parse(config.noise).kind not in ("file", "human") and not config.data.startswith(("npz:", "folder:")):
         return
     try:
-        data = source.load(config.data, config.root)
+        data = source.load(config.data, config.root, config.own_validation)
         given, parts = labels_and_split(config, data, config.root)
     except FileNotFoundError:
         return

@@ -60,6 +60,17 @@ def test_runs_over_different_validation_sets_are_refused(tmp_path: Path, other: 
         read_runs([tmp_path])
 
 
+def test_other_samples_are_another_validation_set_even_with_the_same_labels() -> None:
+    """Of data sorted by class every stratified split has the same labels in the same order."""
+    drawn, other, recorded = (
+        hand_run(name, config={"method": name, "seed": 0}, val_labels=np.arange(6) // 2, val_ids=ids)
+        for name, ids in (("drawn", np.arange(6)), ("other", np.arange(6) + 6), ("recorded", None))
+    )
+    with pytest.raises(ValueError, match="drawn and other have seed 0 but other validation samples or labels"):
+        check_comparable([drawn, other])
+    check_comparable([drawn, recorded])
+
+
 def test_what_is_not_known_of_a_run_is_no_difference() -> None:
     known = hand_run("known", config={"method": "a", "seed": 0, "data": "digits"}, val_labels=np.arange(6) % 2)
     unknown = hand_run("unknown", config={"method": "b", "seed": 0})
@@ -109,8 +120,8 @@ def test_a_copy_of_a_run_is_no_other_seed(tmp_path: Path) -> None:
 def test_many_runs_are_compared_without_delay(tmp_path: Path) -> None:
     """Labels are hashed once a run, not once a pair."""
     runs = [hand_run(config={"method": f"m{i}"}) for i in range(3)]
-    assert all(run.validation_set == run.validation_set for run in runs)
-    assert all("validation_set" in vars(run) for run in runs)
+    check_comparable(runs)
+    assert all("_validation_set" in vars(run) for run in runs)
 
 
 def test_a_seed_may_be_anything_that_json_holds() -> None:

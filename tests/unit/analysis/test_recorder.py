@@ -78,6 +78,23 @@ def test_a_restart_goes_on_and_may_go_back_to_its_checkpoint(tmp_path: Path) -> 
         again.end_epoch(logits_of(HAND[3]), epoch=0)
 
 
+def test_a_record_that_has_all_its_epochs_takes_no_more(tmp_path: Path) -> None:
+    """A script that is run twice would else join two trainings."""
+    for _ in range(2):
+        recorder = TrajectoryRecorder(tmp_path, LABELS, config={"epochs": 2})
+        if recorder.epoch:
+            with pytest.raises(ValueError, match=r"has all 2 epochs of its config: .* say with epoch=1 that the"):
+                recorder.end_epoch(logits_of(HAND[0]))
+        for number in (1, 2):
+            recorder.end_epoch(logits_of(HAND[number]), epoch=number)
+    assert len(read_run(tmp_path)) == 2
+
+
+def test_where_the_classes_were_counted_it_says_how_to_name_more(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="val_logits has 5 classes, but val_labels end at 2: say num_classes=5"):
+        TrajectoryRecorder(tmp_path, LABELS).end_epoch(torch.zeros(6, 5))
+
+
 def test_whoever_begins_anew_may_follow_other_samples(tmp_path: Path) -> None:
     TrajectoryRecorder(tmp_path, LABELS).end_epoch(logits_of(HAND[0]))
     again = TrajectoryRecorder(tmp_path, LABELS)

@@ -173,6 +173,16 @@ def test_csv_and_json_say_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("drop", [False, True])
+def test_a_label_that_is_believed_most_is_listed_but_not_corrected(drop: bool) -> None:
+    """Sample 1 is believed, of sample 2 nothing is known; both are listed where all are asked for."""
+    probs, given = np.array([[0.1, 0.9], [0.9, 0.1], [0.0, 0.0], [0.2, 0.8]]), np.array([0, 0, 1, 1])
+    found = suspect_labels(probs, given)
+    assert found.is_doubted.tolist() == [True, False, False, False]
+    labels = suspect_files.corrected(given, found, len(found), drop=drop)
+    assert labels.tolist() == ([-1, -1, -1, -1] if drop else [1, 0, 1, 1])
+
+
+@pytest.mark.parametrize("drop", [False, True])
 def test_the_corrected_file_is_read_back_as_labels(tmp_path: Path, drop: bool) -> None:
     folder = RunFolder(write_run(tmp_path / "run", method="vista", teacher=True))
     found, labels = suspects.of_run(folder), folder.labels()

@@ -23,6 +23,8 @@ from vista.training.run_folder import RunFolder
 from .conftest import Vista, in_two_processes
 from .test_train import CONTROL, Small, stop_after
 
+ROOT_MAY_HELP = "--root may name the folder it lies in"
+
 
 def test_json_holds_the_promised_rows_and_nothing_else_is_on_stdout(vista: Vista, small: Small) -> None:
     said = vista("compare", *small, "--methods", "ce,vista-light", "--seeds", "2", "--out", "runs/c", "--json")
@@ -91,7 +93,7 @@ def test_one_reason_for_all_failures_is_told_once(vista: Vista) -> None:
     said = vista("compare", "--data", "npz:nowhere.npz", "--seeds", "2", "--epochs", "2", "--json")
     assert said.code == 2
     assert said.out == ""
-    assert said.err == f"vista: error: data file nowhere.npz does not exist in {Path.cwd()}\n"
+    assert said.err == f"vista: error: data file nowhere.npz does not exist in {Path.cwd()}; {ROOT_MAY_HELP}\n"
 
 
 def test_a_run_that_one_of_two_processes_cannot_make_stops_both(small: Small, port: str) -> None:
@@ -112,7 +114,9 @@ def test_a_run_that_one_of_two_processes_cannot_make_stops_both(small: Small, po
 def test_what_two_processes_lack_alike_is_told_once(port: str) -> None:
     first, second = in_two_processes(port, "compare", "--data", "npz:nowhere.npz", "--epochs", "2", "--device", "cpu")
     assert (first.code, second.code) == (2, 2)
-    assert first.err == f"vista: error: ce-seed0: data file nowhere.npz does not exist in {Path.cwd()}\n"
+    assert (
+        first.err == f"vista: error: ce-seed0: data file nowhere.npz does not exist in {Path.cwd()}; {ROOT_MAY_HELP}\n"
+    )
     assert second.err == ""
 
 
@@ -191,8 +195,9 @@ def test_all_in_a_list_adds_every_other_method_once() -> None:
 
 
 def test_a_method_written_in_two_ways_counts_once_under_its_first_name() -> None:
-    entries = plan(TrainConfig(), ["vista:tau=0.02", "vista:tau=2e-2", "vista"], 2, Path("c"), method_name)
-    assert [entry.method for entry in entries] == ["vista:tau=0.02", "vista"]
+    same = ["vista:tau=0.02", "vista:tau=2e-2", "vista", "vista-light", "vista:tau=0.01"]
+    entries = plan(TrainConfig(), same, 2, Path("c"), method_name)
+    assert [entry.method for entry in entries] == ["vista:tau=0.02", "vista", "vista-light"]
     runs = [(job.config.method, job.config.options["tau"], job.config.seed, str(job.out)) for job in entries[0].jobs]
     assert runs == [("vista", 0.02, 0, "c/vista-tau0.02-seed0"), ("vista", 0.02, 1, "c/vista-tau0.02-seed1")]
 

@@ -8,7 +8,10 @@ import hashlib
 import http.server
 import io
 import json
+import os
 import shutil
+import signal
+import subprocess
 import sys
 import tarfile
 import threading
@@ -20,12 +23,13 @@ import pytest
 import torch
 from PIL import Image
 
+from vista.analysis import TrajectoryRecorder
 from vista.cli.arguments import method_flag
 from vista.cli.methods import explanations
 from vista.cli.predict import samples
 from vista.data import download, source
 from vista.methods import available, choose
-from vista.training import run_folder
+from vista.training import run_folder, run_lock
 
 from .conftest import Vista
 
@@ -134,8 +138,42 @@ def test_runs_lists_what_there_is(vista: Vista, trained: Path) -> None:
 
 
 def test_no_runs_yet(vista: Vista) -> None:
-    assert "no runs in runs" in vista("runs").out
+    assert "no runs in runs; `vista train` makes one" in vista("runs").out
+    TrajectoryRecorder("mine", [0, 1]).end_epoch(np.eye(2))
+    assert "no runs in mine; `vista report` draws the recorded trainings there" in vista("runs", "mine").out
     assert vista("runs", "nowhere").code == 2
+
+
+def test_the_name_of_a_run_can_be_copied_out_of_a_narrow_terminal(
+    vista: Vista, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "digits-symmetric-0.4-vista-schedulecosine-tau0.01-seed0"
+    trained.rename(name)
+    for width in ("60", "80"):
+        monkeypatch.setenv("COLUMNS", width)
+        assert name in vista("runs", ".").out
+
+
+def test_a_finished_run_in_a_place_that_cannot_be_written_to_is_used_again(
+    vista: Vista, trained: Path, small: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and allowed(path, mode))
+    monkeypatch.setattr(run_lock, "_lock_file", lambda folder: pytest.fail("nobody needs its lock"))
+    said = vista("train", *small, "--method", "vista", "--out", "trained", "--quiet")
+    assert said.code == 0
+    assert "saved in trained" in said.out
+
+
+@pytest.mark.parametrize("command", ["runs", "labels", "methods", "data"])
+def test_whoever_has_read_enough_of_a_table_is_no_failure(trained: Path, command: str) -> None:
+    words = [sys.executable, "-m", "vista", command, *(["trained"] if command == "labels" else [])]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait() == 128 + signal.SIGPIPE
 
 
 @pytest.mark.parametrize(("answer", "is_kept"), [("", True), ("n\n", True), ("y\n", False)])
@@ -456,7 +494,9 @@ def test_a_validation_set_of_the_users_own_is_used_unless_told_otherwise(
         metrics = json.loads(found.out)["best"]
         assert (metrics["val"] == metrics["test"]) == (run == "own"), "these are the same samples here"
     assert vista("labels", "own").code == 0
-    assert vista("report", "own").code == 0
+    assert vista("report", "own", "drawn").code == 2, "they were judged by other samples"
+    for run in ("own", "drawn"):
+        assert vista("report", run).code == 0
     assert vista("train", *options, "--out", "quiet").err == ""
 
 

@@ -137,9 +137,11 @@ def test_beside_x_and_y_the_test_samples_are_still_of_these(tmp_path):
         ({"x_val": IMAGES, "y_val": LABELS[:3]}, "y_val has 3 labels for 12 samples"),
     ],
 )
-def test_a_mistake_in_arrays_for_validation_is_named(tmp_path, arrays, message):
+def test_a_mistake_in_arrays_for_validation_is_named_unless_they_are_not_wanted(tmp_path, arrays, message):
+    name = save(tmp_path / "d.npz", **split(), **arrays)
     with pytest.raises(ValueError, match=re.escape(message)):
-        load(save(tmp_path / "d.npz", **split(), **arrays))
+        load(name)
+    assert load(name, own_validation=False).inputs_hash == load(save(tmp_path / "e.npz", **split())).inputs_hash
 
 
 def test_missing_keys_and_files_are_named(tmp_path):

@@ -257,6 +257,17 @@ def test_a_part_for_validation_comes_after_that_for_training(tmp_path, part):
     assert (source.mean, source.std) == (alone.mean, alone.std), "it has no say in how pictures are normalised"
 
 
+@pytest.mark.parametrize("broken", ["val/.hidden", "val/dog/0.png", "valid/cat/0.png"])
+def test_whoever_does_not_want_it_may_have_any_part_for_validation(tmp_path, broken):
+    name = tree(tmp_path)
+    alone = load(name)
+    picture(tmp_path / "val" / "cat" / "0.png", 200)
+    (picture(tmp_path / broken, 200) if broken.endswith("png") else (tmp_path / broken).mkdir())
+    source = load(name, own_validation=False)
+    assert source.validation is None
+    assert (source.inputs_hash, source.files) == (alone.inputs_hash, alone.files)
+
+
 def test_one_class_may_be_all_there_is_for_validation(tmp_path):
     name = tree(tmp_path)
     picture(tmp_path / "val" / "cat" / "0.png", 200)
