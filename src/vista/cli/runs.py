@@ -11,9 +11,7 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 from rich.measure import Measurement
-from rich.padding import Padding
 from rich.table import Table
-from rich.text import Text
 
 from vista.analysis import recorder
 from vista.cli import terminal
@@ -91,7 +89,7 @@ def _print(out: Console, parent: Path, rows: list[dict[str, Any]]) -> None:
     for run, *values in cells:
         out.print(run, soft_wrap=True)
         told = [f"{name} {value}" for name, value in zip(names[1:], values, strict=True) if value]
-        out.print(Padding(Text(", ".join(told)), (0, 0, 0, 2)))
+        out.print(f"  {', '.join(told)}", soft_wrap=True)
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

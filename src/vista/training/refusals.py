@@ -16,7 +16,7 @@ from vista.store import readable
 from vista.training.config import TrainConfig, differences
 from vista.training.network import does_not_take, in_words, network_name
 from vista.training.parts import make_loader, make_network_and_method
-from vista.training.run_folder import CONFIG, RunFolder
+from vista.training.run_folder import CONFIG, METRICS, RunFolder
 from vista.training.samples import Samples
 
 BATCH_NORM_ALONE = "more than 1 value per channel"  # what torch says of a batch without a spread
@@ -24,7 +24,13 @@ BATCH_NORM_ALONE = "more than 1 value per channel"  # what torch says of a batch
 
 def refuse_another_run(config: TrainConfig, folder: RunFolder) -> None:
     """A folder holds one run: this one, or none yet."""
-    found = differences(folder.config(), config) if (folder.path / CONFIG).exists() else []
+    there = (folder.path / CONFIG).exists()
+    if folder.is_finished() and not there:
+        raise ValueError(
+            f"{folder.path} has {METRICS} but no {CONFIG}, which says of what run: put it back, remove what is left of "
+            "that run, or choose another --out"
+        )
+    found = differences(folder.config(), config) if there else []
     if found:
         name, theirs, ours = found[0]
         raise ValueError(

@@ -131,7 +131,8 @@ def test_killed_before_the_new_runs_began_it_loses_no_old_one(
     words = ("compare", *small, "--methods", method, "--seeds", "2", "--out", "runs", "--at-once", "1", "--quiet")
     assert vista(*words).code == 0
     if method == "ban":
-        Path("runs/ban-seed1/config.json").unlink()  # so that of this one only what it needed first is a run
+        for file in ("config.json", "metrics.json"):  # so that of this one only what it needed first is a run
+            Path("runs/ban-seed1", file).unlink()
     before = contents(Path("runs"))
     killed = (
         "import os, sys; from vista.cli import execute, main\n"
@@ -157,6 +158,64 @@ def test_sigterm_before_the_new_runs_began_leaves_the_old_ones(
     assert vista(*words, "--fresh").code == 128 + signal.SIGTERM
     assert contents(Path("run")) == before
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_stopped_while_old_runs_are_moved_it_brings_them_back(
+    vista: Vista, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("train", *small, "--out", "run", "--quiet")
+    assert vista(*words).code == 0
+    before, rename = contents(Path("run")), Path.rename
+
+    def stopped(self: Path, target: Path) -> Path:
+        moved = rename(self, target)
+        if self.name == "run":
+            os.kill(os.getpid(), signal.SIGTERM)
+        return moved
+
+    monkeypatch.setattr(Path, "rename", stopped)
+    assert vista(*words, "--fresh").code == 128 + signal.SIGTERM
+    assert contents(Path("run")) == before
+    assert not Path(".run.replaced").exists()
+
+
+def test_an_old_run_that_another_one_needed_is_told_of_too(
+    vista: Vista, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("train", *small, "--method", "ban", "--out", "run", "--quiet")
+    assert vista(*words).code == 0
+    Path("run/config.json").unlink()
+    before = contents(Path("run"))
+    monkeypatch.setattr(execute, "_drive", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    assert "note: run/earlier/teacher is the old run again: it was not replaced" in vista(*words, "--fresh").err
+    assert contents(Path("run")) == before
+
+
+def test_killed_once_the_new_run_had_begun_it_leaves_the_new_one(vista: Vista, small: Small) -> None:
+    words = ("train", *small, "--out", "run", "--quiet")
+    assert vista(*words).code == 0
+    again = (*words, "--epochs", "2")
+    killed = (
+        "import os, sys; from vista.cli import main, removal\n"
+        "removal.Replaced.began = lambda *_: os._exit(9); main(sys.argv[1:])"
+    )
+    assert subprocess.run([sys.executable, "-c", killed, *again, "--fresh"]).returncode == 9
+    assert Path(".run.replaced/metrics.json").exists()
+    said = vista(*again)
+    assert (said.code, said.err) == (0, "")
+    assert json.loads(Path("run/config.json").read_text())["epochs"] == 2
+    assert not Path(".run.replaced").exists()
+
+
+def test_an_old_run_does_not_come_back_where_another_command_works(vista: Vista, small: Small) -> None:
+    words = ("train", *small, "--out", "run", "--quiet")
+    assert vista(*words).code == 0
+    Path("run").rename(".run.replaced")
+    with RunFolder(Path("run")).locked():
+        said = vista(*words)
+        assert Path(".run.replaced/metrics.json").exists()
+    assert said.code == 1
+    assert f"run is in use by process {os.getpid()}" in said.err
 
 
 def test_outside_the_main_thread_where_no_signal_can_be_caught_fresh_begins_anew(vista: Vista, small: Small) -> None:

@@ -24,6 +24,7 @@ import torch
 from PIL import Image
 
 from vista.analysis import TrajectoryRecorder
+from vista.cli import runs
 from vista.cli.arguments import method_flag
 from vista.cli.methods import explanations
 from vista.cli.predict import samples
@@ -218,6 +219,16 @@ def test_delete_refuses_a_run_in_progress(vista: Vista, trained: Path) -> None:
     assert said.code == 1
     assert "in use" in said.err
     assert trained.exists()
+
+
+def test_delete_looks_again_after_its_question(vista: Vista, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def agreed(_question: str) -> bool:
+        (trained / "notes.txt").write_text("precious")
+        return True
+
+    monkeypatch.setattr(runs, "_agreed", agreed)
+    assert "holds notes.txt, which is not of the run" in vista("runs", "delete", str(trained)).err
+    assert (trained / "notes.txt").exists()
 
 
 def test_delete_of_a_link_names_the_run(vista: Vista, trained: Path) -> None:
@@ -482,6 +493,7 @@ def test_a_validation_set_of_the_users_own_is_used_unless_told_otherwise(
         trained, tested = len(file["y_train"]), len(file["y_test"])
     options = ("--data", "npz:mine.npz", *small[2:], "--quiet")
     assert vista("train", *options, "--out", "drawn", "--no-own-validation").err == ""
+    assert vista("train", *options, "--out", "fifth", "--no-own-validation", "--validation", "0.2").err == ""
     said = vista("train", *options, "--validation", "0.2", "--out", "own")
     assert said.code == 0
     own = "npz:mine.npz has samples of its own for validation, which are used (--no-own-validation draws some)"

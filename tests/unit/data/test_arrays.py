@@ -49,6 +49,21 @@ def test_images_without_channels_get_one(tmp_path):
     assert source.padding == 4
 
 
+def test_four_channels_are_not_taken_for_a_width(tmp_path):
+    source = load(
+        save(
+            tmp_path / "d.npz",
+            **split(x_train=np.zeros((12, 3, 9, 4), np.uint8), x_test=np.zeros((6, 3, 9, 4), np.uint8)),
+        )
+    )
+    assert source.inputs.shape == (12, 3, 9, 4)
+
+
+def test_beside_all_four_arrays_x_and_y_are_not_looked_at(tmp_path):
+    source = load(save(tmp_path / "d.npz", **split(), x=IMAGES[:3], y=LABELS[:3]))
+    assert (len(source.labels), len(source.test_labels), source.set_aside) == (12, 6, None)
+
+
 def test_features_become_float32_and_are_not_shifted(tmp_path):
     source = load(save(tmp_path / "d.npz", **split(x_train=FEATURES, x_test=FEATURES[:6])))
     assert source.inputs.dtype == source.test_inputs.dtype == np.float32
@@ -96,6 +111,7 @@ def test_without_a_test_set_a_fixed_stratified_fifth_is_held_out(tmp_path):
         ({"y_test": LABELS[:6] + 1}, "y_test[2] is 3, but y_train has 3 classes"),
         ({"x_test": IMAGES[:6, :4]}, "x_test is uint8 of shape (6, 4, 8, 3), but x_train is uint8 of shape (12, 8, 8"),
         ({"x_test": FEATURES[:6]}, "x_test is float32 of shape (6, 5), but x_train is uint8"),
+        ({"x_test": IMAGES[:6] / 255}, "x_test is float32 of shape (6, 8, 8, 3), but x_train is uint8 of shape (12, 8"),
         ({"x_train": np.array([object()] * 12)}, "is no readable .npz file of plain arrays"),
     ],
 )

@@ -238,6 +238,35 @@ def test_pictures_deeper_in_a_class_folder_are_of_that_class(tmp_path):
     assert source.test_files[:2] == ("test/ant/0.png", "test/ant/1.png")
 
 
+def test_a_picture_is_known_by_its_ending_in_capitals_too(tmp_path):
+    name = tree(tmp_path)
+    picture(tmp_path / "train" / "ant" / "IMG.PNG", 99)
+    source = load(name)
+    assert source.files[5] == "train/ant/IMG.PNG"
+    assert source.inputs[5, 0, 0, 0] == 99
+
+
+@pytest.mark.parametrize(("asked", "mode", "channels"), [(1, "RGB", 1), (3, "L", 3), (4, "RGB", 3), (0, "L", 1)])
+def test_new_pictures_have_the_channels_asked_for_if_pictures_can_have_so_many(tmp_path, asked, mode, channels):
+    picture(tmp_path / "0.png", 7, mode=mode)
+    assert folder.pictures(tmp_path, asked)[1].shape == (1, 6, 8, channels)
+
+
+def test_what_is_no_file_is_no_picture(tmp_path):
+    name = tree(tmp_path)
+    os.symlink("gone.png", tmp_path / "train" / "ant" / "x.png")
+    assert len(load(name).labels) == 15
+
+
+def test_names_that_are_no_text_are_shown_as_far_as_they_are(tmp_path):
+    name = tree(tmp_path)
+    picture(tmp_path / "train" / os.fsdecode(b"z\xff") / os.fsdecode(b"\xfe.png"), 99)
+    source = load(name)
+    assert source.classes == ("ant", "bee", "cat", "z\ufffd")
+    assert source.files[15] == "train/z\ufffd/\ufffd.png"
+    assert source.inputs[15, 0, 0, 0] == 99
+
+
 @pytest.mark.parametrize("part", ["val", "valid", "validation"])
 def test_a_part_for_validation_comes_after_that_for_training(tmp_path, part):
     name = tree(tmp_path)
@@ -285,7 +314,10 @@ def test_a_part_for_validation_that_cannot_be_read_is_named(tmp_path):
     message = "has train/ and val/ but no test/; it needs train/ and test/, or class folders alone; if val/ is"
     with pytest.raises(FileNotFoundError, match=re.escape(message)):
         load(name)
-    tree(tmp_path, parts=("test",))
+    (tmp_path / "train").rename(tmp_path / "test")
+    with pytest.raises(FileNotFoundError, match=r"has test/ and val/ but no train/; .* class folders alone$"):
+        load(name)
+    tree(tmp_path, parts=("train",))
     picture(tmp_path / "val" / "dog" / "0.png", 201)
     with pytest.raises(ValueError, match=r"val.dog is a class that .*train does not have"):
         load(name)

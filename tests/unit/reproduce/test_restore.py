@@ -144,7 +144,7 @@ def test_the_command_restores_from_data_below_its_root(
 ) -> None:
     load, make, asked = source.load, samples.labels_and_split, []
 
-    def loaded(name: str, root: str | None) -> source.Source:
+    def loaded(name: str, root: str | None, own_validation: bool) -> source.Source:
         asked.append(root)
         return load(name)
 

@@ -81,6 +81,15 @@ def test_other_labels_in_the_file_are_refused(
     assert isinstance(events[0], Finished if finished else Started)
 
 
+def test_other_human_labels_are_refused_where_the_run_has_finished(tmp_path: Path) -> None:
+    true = source.load("digits").labels
+    wanted = config("digits", "ce", noise="human", root=str(tmp_path), network="mlp", epochs=2, batch_size=512)
+    np.savez(tmp_path / "cifar-100n.npz", clean_label=true, noisy_label=true)
+    train(wanted, tmp_path / "run")
+    np.savez(tmp_path / "cifar-100n.npz", clean_label=true, noisy_label=(true + 1) % 10)
+    assert "was trained on other labels than --noise human gives now" in refusal(wanted, tmp_path / "run")
+
+
 def test_on_the_command_line_too(
     by_file: TrainConfig, labels: NDArray[Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,7 +134,7 @@ def test_data_that_moved_are_read_where_they_are_said_to_be(
 ) -> None:
     wanted, load, roots = config(data, "ce", epochs=2, root=str(tmp_path / "before")), source.load, []
 
-    def load_from(name: str, root: str | Path | None = None) -> source.Source:
+    def load_from(name: str, root: str | Path | None = None, own_validation: bool = True) -> source.Source:
         roots.append(root)
         return load(name, root)
 

@@ -142,6 +142,18 @@ def test_another_run_in_the_same_place_is_refused(data: str, tmp_path: Path) -> 
         train(config(data, lr=0.2, root="elsewhere"), tmp_path / "run")
 
 
+def test_metrics_that_do_not_say_of_what_run_are_nobodys(data: str, tmp_path: Path) -> None:
+    """A run that was deleted by half leaves such."""
+    train(config(data, "ce", epochs=2), tmp_path / "run")
+    (tmp_path / "run" / "config.json").unlink()
+    left = sorted(tmp_path.rglob("*"))
+    with pytest.raises(
+        ValueError, match=r"run has metrics\.json but no config\.json, which says of what run: put it back"
+    ):
+        train(config(data, lr=0.2), tmp_path / "run")
+    assert sorted(tmp_path.rglob("*")) == left
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_all_with_a_checkpoint_each(
     data: str, tmp_path: Path, alone: dict[str, dict[str, str]], number: int
@@ -173,6 +185,42 @@ def test_a_signal_stops_all_with_a_checkpoint_each(
     for job in jobs:
         whole, ended = alone[job.out.name], ended_as(job.out)
         assert {name for name in whole if whole[name] != ended[name]} == {"config.json"}, "checkpoint_seconds"
+
+
+def test_a_signal_when_a_run_has_just_ended_stops_before_the_next(data: str, tmp_path: Path) -> None:
+    jobs = [Job(config(data, "ce", epochs=2, seed=seed), tmp_path / str(seed)) for seed in range(2)]
+
+    def send(job: Job, event: Event) -> None:
+        if isinstance(event, Finished):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted) as raised:
+        drive(jobs, send, at_once=1)
+    assert (raised.value.folder, raised.value.signal) == (jobs[1].out, signal.SIGTERM)
+    assert jobs[0].metrics is not None
+    assert not jobs[1].out.exists()
+
+
+def test_what_a_run_needs_first_goes_by_its_role_and_does_not_finish_the_run(data: str, tmp_path: Path) -> None:
+    said: list[tuple[str, str | None, bool]] = []
+
+    def look(job: Job, event: Event) -> None:
+        if isinstance(event, Started | Finished):
+            said.append((type(event).__name__, event.role, job.metrics is not None))
+
+    drive([Job(config(data, "ban", epochs=2), tmp_path / "run")], look)
+    assert said == [
+        ("Started", "teacher", False),
+        ("Finished", "teacher", False),
+        ("Started", None, False),
+        ("Finished", None, True),
+    ]
+
+
+def test_a_step_tells_how_many_samples_were_seen_of_the_epochs(data: str, tmp_path: Path) -> None:
+    events = train(config(data, "ce", epochs=2), tmp_path / "run")
+    seen = [(event.epoch, event.samples) for event in events if isinstance(event, Stepped)]
+    assert seen == [(1, 64), (1, 127), (2, 64), (2, 127)]
 
 
 def test_a_second_ctrl_c_stops_at_once() -> None:
@@ -225,12 +273,21 @@ def test_what_cannot_be_shown_for_another_reason_is_raised(data: str, tmp_path: 
         drive([Job(config(data), tmp_path / "run")], show)
 
 
-@pytest.mark.parametrize("file", ["tensors.safetensors", "epochs.jsonl", "best.safetensors", "metrics.json"])
+@pytest.mark.parametrize(
+    ("file", "left"),
+    [
+        ("tensors.safetensors", 4),
+        ("tensors.safetensors", 6),
+        ("epochs.jsonl", 3),
+        ("best.safetensors", 1),
+        ("teacher.safetensors", 1),
+        ("metrics.json", 1),
+    ],
+)
 def test_a_full_disk_stops_the_run_and_what_was_saved_goes_on(
-    data: str, tmp_path: Path, alone: dict[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch, file: str
+    data: str, tmp_path: Path, alone: dict[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch, file: str, left: int
 ) -> None:
-    """In the middle of the run, as far as the file is written there."""
-    left = {"tensors.safetensors": 4, "epochs.jsonl": 3}.get(file, 1)
+    """In the middle of the run, as far as the file is written there, and in its last checkpoint."""
 
     def fill(what: str, path: Path) -> None:
         nonlocal left
@@ -245,14 +302,37 @@ def test_a_full_disk_stops_the_run_and_what_was_saved_goes_on(
         train(config(data), out)
     assert left == 0, "nothing more was tried"
     assert not list(out.rglob(".*")), "nothing is left half-written"
+    assert not (out / "metrics.json").exists()
     events = train(config(data), out)
     assert isinstance(events[0], Started)
     assert events[0].epoch > 1, "it went on from the last good checkpoint"
     assert ended_as(out) == alone["vista"]
 
 
-def test_deterministic_is_wanted_and_undone() -> None:
-    for wanted in (True, False):
+@pytest.mark.parametrize("before", [True, False])
+def test_deterministic_is_wanted_and_undone(before: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", before)
+    for wanted in (False, True):
         with deterministic(wanted):
             assert torch.are_deterministic_algorithms_enabled() is wanted
+            assert torch.backends.cudnn.benchmark is not wanted, "the fastest are found by trying"
+            assert os.environ.get("CUBLAS_WORKSPACE_CONFIG") == (":4096:8" if wanted else None)
         assert not torch.are_deterministic_algorithms_enabled()
+        assert torch.backends.cudnn.benchmark is before
+
+
+def test_one_run_that_is_to_be_deterministic_makes_all_beside_it_so(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exact: list[bool] = []
+
+    def noted(_config: object, _out: Path, _stop: object) -> Iterator[Event]:
+        exact.append(torch.are_deterministic_algorithms_enabled())
+        yield from ()
+
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    monkeypatch.setattr(drive_module, "train", noted)
+    drive([Job(config(data, deterministic=wanted), tmp_path / str(wanted)) for wanted in (False, True)], show_nothing)
+    assert exact == [True, True]

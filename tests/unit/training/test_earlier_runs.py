@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from trainings import config
 
 from vista.training import loop
-from vista.training.config import MAX_SEED
+from vista.training.config import MAX_SEED, TrainConfig
 from vista.training.events import Finished, Started
 from vista.training.run_folder import RunFolder
 from vista.training.training import Training
@@ -39,6 +39,24 @@ def test_a_generation_is_fresh_but_for_its_labels(
     assert len({folder.labels().hash for folder in folders}) == len({folder.split().hash for folder in folders}) == 1
     seeds = [event.config.seed for event in events if isinstance(event, Started)]
     assert seeds == [loop.SEEDS_TO_EARLIER_RUN * back for back in reversed(range(generations))]
+
+
+def test_what_is_learnt_from_an_earlier_run_is_its_best_epoch(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[dict[str, Tensor]] = []
+    prepare = loop.prepare
+
+    def noted(configuration: TrainConfig, folder: RunFolder, earlier: dict[str, nn.Module]) -> Training:
+        taken.extend(network.state_dict() for network in earlier.values())
+        return prepare(configuration, folder, earlier)
+
+    monkeypatch.setattr(loop, "prepare", noted)
+    list(loop.train(config(data, "ban", lr=1.0, seed=2, checkpoint_seconds=60.0), tmp_path / "run"))
+    teacher = RunFolder(tmp_path / "run" / "earlier" / "teacher")
+    assert teacher.metrics()["best"]["epoch"] < 3
+    (used,), best = taken, teacher.weights("best")
+    assert all(torch.equal(used[name], best[name]) for name in best)
 
 
 def test_a_run_has_its_name_while_what_it_needs_is_made(data: str, tmp_path: Path) -> None:

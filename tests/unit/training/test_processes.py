@@ -230,7 +230,7 @@ def test_the_data_set_is_read_once_to_know_how_small_its_samples_are(
 ) -> None:
     read: list[str] = []
     load = drive_module.source.load
-    monkeypatch.setattr(drive_module.source, "load", lambda name, root: read.append(name) or load(name, root))
+    monkeypatch.setattr(drive_module.source, "load", lambda name, *where: read.append(name) or load(name, *where))
     drive_module._sample_size.cache_clear()
     jobs = [Job(config(data, seed=k), tmp_path / str(k)) for k in range(3)]
     assert at_once_on_cpu(jobs) >= 1

@@ -31,6 +31,19 @@ def test_a_batch_of_one_that_batch_norm_cannot_bear_is_refused_before_the_first_
 
 
 @pytest.mark.parametrize(
+    ("count", "batch_size", "advice"), [(5, 2, "use --batch-size 3"), (3, 1, "no --batch-size would do")]
+)
+def test_the_advice_for_a_batch_of_one_may_be_all_samples_or_none(
+    data: str, tmp_path: Path, count: int, batch_size: int, advice: str
+) -> None:
+    with np.load(data.removeprefix("npz:")) as file:
+        pictures, labels = file["x_train"][:count], np.arange(count) % 2
+    np.savez(tmp_path / "few.npz", x_train=pictures, y_train=labels, x_test=pictures, y_test=labels)
+    with pytest.raises(ValueError, match=f"a batch of one of the {count - 2} training samples, .*: {advice}$"):
+        train(config(f"npz:{tmp_path / 'few.npz'}", "ce", validation=2, batch_size=batch_size), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
     ("network", "method"), [("small-cnn", "ce"), ("trainings:plain", "ce"), ("tiny-staged", "ddgsd")]
 )
 def test_a_batch_of_one_is_trained_on_where_it_can_be(data: str, tmp_path: Path, network: str, method: str) -> None:

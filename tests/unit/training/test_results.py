@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +16,12 @@ from torch import Tensor
 from trainings import config, train
 
 from vista.data import source
-from vista.methods import choose
+from vista.methods import EpochEnd, Method, choose
 from vista.methods.kf import KnowledgeFusion
+from vista.training import learning_rate, loop
+from vista.training.engine import Engine
 from vista.training.run_folder import RunFolder
+from vista.training.training import Training
 
 
 @pytest.fixture(scope="module", params=["vista", "ema"])
@@ -44,6 +50,47 @@ def test_the_best_epoch_is_the_first_that_is_best_on_the_given_validation_labels
     best = {name: [row == values[: row + 1].argmax() for row in range(5)] for name, values in accuracies.items()}
     assert [line["best"] for line in record.lines] == best["val_given"] != best["val_true"]
     assert finished.metrics()["best"]["epoch"] == 1 + given.argmax()
+
+
+def test_the_rate_told_is_that_of_an_epochs_first_step(finished: RunFolder) -> None:
+    rates = [learning_rate.table(finished.config(), epoch, 2)[0] for epoch in range(1, 6)]
+    assert [line["lr"] for line in finished.record().lines] == rates
+
+
+def test_the_best_weights_are_those_that_were_judged_before_the_method_changed_them(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def zeroed(self: Method, end: EpochEnd) -> dict[str, Any]:
+        with torch.no_grad():
+            for weight in end.network.parameters():
+                weight.zero_()
+        return {}
+
+    monkeypatch.setattr(choose("ce").method, "end_epoch", zeroed)
+    train(config(data, "ce", epochs=2), tmp_path / "run")
+    weights = RunFolder(tmp_path / "run").weights("best")
+    assert any(weight.any() for name, weight in weights.items() if name.endswith("weight"))
+
+
+def test_training_and_judging_are_timed_each_for_itself(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, advance, logits = 0.0, Engine.advance, Training.logits
+
+    def taking(seconds: float, work: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*given: Any) -> Any:
+            nonlocal now
+            now += seconds
+            return work(*given)
+
+        return timed
+
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(Engine, "advance", taking(5.0, advance))
+    monkeypatch.setattr(Training, "logits", taking(1.0, logits))
+    train(config(data, "ce", epochs=2), tmp_path / "run")
+    timings = RunFolder(tmp_path / "run").record().timings
+    assert timings == [{"epoch": epoch, "train_seconds": 10.0, "evaluate_seconds": 2.0} for epoch in (1, 2)]
 
 
 def test_the_deviation_gap_is_what_was_right_once_and_is_wrong_at_the_end(finished: RunFolder) -> None:

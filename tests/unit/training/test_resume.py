@@ -25,6 +25,7 @@ from vista.cli import main
 from vista.training import loop
 from vista.training.checkpoint import Checkpoints
 from vista.training.config import TrainConfig
+from vista.training.engine import NotFinite
 from vista.training.events import Started, Stepped, Stop
 from vista.training.run_folder import RunFolder
 from vista.training.setup import prepare
@@ -88,6 +89,32 @@ def test_after_a_checkpoint_the_next_is_due_when_its_time_has_passed_again(data:
     assert len(saved) == 1
 
 
+@pytest.mark.parametrize("steps_done", [0, 2])
+def test_a_loss_that_was_not_looked_at_is_neither_saved_nor_judged(data: str, tmp_path: Path, steps_done: int) -> None:
+    """On a card, where steps are under way before the first of them is looked at."""
+    training = prepare(config(data, "ce").resolved(), RunFolder(tmp_path / "run"), {})
+    training.begin_epoch(steps_done)
+    training.engine.losses[0] = math.nan
+    saved: list[str] = []
+    checkpoints: Any = SimpleNamespace(save=lambda name, *_, **__: saved.append(name))
+    with pytest.raises(NotFinite, match="in epoch 1, step 1, ") as raised:
+        list(loop._steps(training, loop.Saving(checkpoints, Stop(), last=-math.inf)))
+    assert saved == []
+    assert raised.value.samples == training.samples.split.train[training.loader.order[:64].numpy()].tolist()
+
+
+def test_what_a_signal_could_not_save_is_a_failure(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or whoever sent it is told that all is saved."""
+
+    def fill(what: str, path: Path) -> None:
+        if what == "half" and path.name == "tensors.safetensors":
+            raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr("vista.durable.on_write", fill)
+    with pytest.raises(OSError, match=r"cannot write .*tensors\.safetensors: No space left on device"):
+        list(loop.train(config(data, checkpoint_seconds=600.0), tmp_path / "run", Stop(signal.SIGTERM)))
+
+
 def test_a_state_brings_back_every_part(data: str, tmp_path: Path) -> None:
     """The optimiser among them: of a run that stopped in mid-epoch each part differs from that of a fresh one."""
     state = Checkpoints(stopped(config(data), tmp_path / "run", 2, 1)).load("epoch-00002-step-0000001")
@@ -114,6 +141,19 @@ def test_on_another_kind_of_device_a_run_goes_on_with_draws_of_its_own_and_says_
     assert (training.epoch, training.engine.steps_done) == (2, 1)
     training.load({**state, "draws": [drawn]})
     assert torch.equal(training.method.task.generator.get_state(), state["generator"])
+
+
+def test_a_run_that_goes_on_has_on_record_what_its_checkpoint_knows(data: str, tmp_path: Path) -> None:
+    """Epochs that are to be made again are not shown as done meanwhile, and what was lost of the others is back."""
+    run = RunFolder(stopped(config(data), tmp_path / "run", 2, 1))
+    before = {name: (run.path / name).read_bytes() for name in ("epochs.jsonl", "coverage.safetensors")}
+    line = before["epochs.jsonl"].decode()
+    (run.path / "epochs.jsonl").write_text(line + line.replace('"epoch": 1', '"epoch": 2'))
+    (run.path / "coverage.safetensors").unlink()
+    events = loop.train(config(data), run.path)
+    assert isinstance(next(events), Started)
+    assert {name: (run.path / name).read_bytes() for name in before} == before
+    events.close()
 
 
 # ---------------------------------------------------------------- through the command line
@@ -247,6 +287,7 @@ def test_weights_that_the_last_step_broke_stop_the_run(data: str, tmp_path: Path
     run = RunFolder.open(tmp_path / "run")
     named = str(raised.value).partition("samples ")[2].partition(" and")[0].split(", ")
     assert {int(sample) for sample in named} <= set(run.split().val.tolist())
+    assert f" and {31 - len(named)} more: a smaller --lr" in str(raised.value)
     assert not run.is_finished()
 
 

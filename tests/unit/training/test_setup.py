@@ -12,6 +12,7 @@ import pytest
 import torch
 from trainings import config, train
 
+from vista import split
 from vista.data import source
 from vista.training import setup
 from vista.training import training as training_module
@@ -59,11 +60,58 @@ def test_a_run_that_is_refused_at_once_leaves_no_folder(data: str, tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("file", ["data.json", "environment.json", "labels.safetensors", "split.safetensors"])
+def test_a_run_has_its_name_only_once_all_is_there_that_describes_it(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    def fill(what: str, path: Path) -> None:
+        if what == "half" and path.name == file:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("vista.durable.on_write", fill)
+    with pytest.raises(OSError, match=f"cannot write .*{file}"):
+        train(config(data), tmp_path / "run")
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_a_run_whose_checkpoints_would_not_fit_does_not_begin(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1000))
+    with pytest.raises(OSError, match="run has 1 KB free, but checkpoints of this run may need"):
+        train(config(data), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_name_in_a_label_file_is_told_its_number(data: str, tmp_path: Path) -> None:
     (tmp_path / "l.csv").write_text("id,label\n0,a 7\n")
     named = replace(source.load(data), classes=tuple(f"a {number}" for number in range(10)))
     with pytest.raises(ValueError, match=r"line 2: 'a 7' is no integer: .* that of 'a 7' is 7$"):
         labels_and_split(config(data, noise=f"file:{tmp_path / 'l.csv'}"), named, None)
+
+
+def test_noise_and_split_are_drawn_each_by_its_own_seed(data: str) -> None:
+    given, parts = labels_and_split(config(data, noise_seed=3, split_seed=4), source.load(data), None)
+    of_noise, _ = labels_and_split(config(data, seed=3), source.load(data), None)
+    assert given.hash == of_noise.hash
+    assert parts.hash == split.stratified(given.given, 31, 4).hash, "each class by its share of the labels given"
+
+
+def test_classes_are_taken_for_others_of_their_group(data: str) -> None:
+    grouped = replace(source.load(data), groups=(0, 0, 1, 1, 2, 2, 3, 3, 4, 4))
+    given, _ = labels_and_split(config(data, noise="asymmetric:0.5"), grouped, None)
+    assert (given.given != given.true).any()
+    assert np.array_equal(given.given // 2, given.true // 2)
+
+
+def test_from_1_on_validation_is_a_number_of_samples(data: str) -> None:
+    for wanted, found in ((1.0, 1), (0.5, 79)):
+        assert len(labels_and_split(config(data, validation=wanted), source.load(data), None)[1].val) == found
+
+
+def test_the_noise_rate_told_is_that_of_all_labels_drawn(data: str, tmp_path: Path) -> None:
+    training = setup.prepare(config(data, "ce", noise="symmetric:0.4"), RunFolder(tmp_path), {})
+    assert training.samples.description["noise_rate"] == 63 / 158, "those held out for validation among them"
 
 
 def test_a_validation_set_that_leaves_nothing_is_named_as_the_option(data: str, tmp_path: Path) -> None:
