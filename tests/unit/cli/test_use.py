@@ -485,6 +485,28 @@ def test_suspects_among_the_pictures_of_a_folder_are_named_by_their_file(vista: 
 
 
 @pytest.mark.filterwarnings("default")
+def test_listed_labels_that_are_believed_stay_and_this_is_told(vista: Vista, trained: Path) -> None:
+    run = run_folder.RunFolder(trained)
+    labelled = len(run.split().train)
+    said = vista("labels", str(trained), "--top", str(labelled), "--clean", "clean.csv", "--json")
+    believed = sum(row["score"] <= 0.5 for row in json.loads(said.out)["suspects"])
+    assert believed > 0
+    told = f"{believed:,} of the {labelled:,} listed keep their label: no other class is believed more"
+    assert said.err == f"vista: note: {told}\n"
+    with open("clean.csv") as file:
+        labels = [int(row["label"]) for row in csv.DictReader(file)]
+    assert sum(now != given for now, given in zip(labels, run.labels().given, strict=True)) == labelled - believed
+    assert vista("labels", str(trained), "--top", str(labelled), "--clean", "clean.csv", "--drop").err == ""
+
+
+def test_a_teacher_that_is_the_labels_themselves_is_told_of(vista: Vista, data: str) -> None:
+    words = ("--data", data, "--noise", "symmetric:0.2", "--epochs", "2", "--lr", "1e-9", "--device", "cpu")
+    assert vista("train", *words, "--method", "vista", "--tau", "0.9", "--out", "run", "--quiet").code == 0
+    said = vista("labels", "run").out
+    assert "the teacher of this run is the given labels themselves, so it doubts none: train for more epochs" in said
+
+
+@pytest.mark.filterwarnings("default")
 def test_a_validation_set_of_the_users_own_is_used_unless_told_otherwise(
     vista: Vista, small: tuple[str, ...], data: str
 ) -> None:
