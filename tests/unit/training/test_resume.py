@@ -170,6 +170,11 @@ def waiting_run(data: str) -> TrainConfig:
     return config(data, network="trainings:waits_in_batch_13", epochs=8, checkpoint_seconds=600.0)
 
 
+def heed_hangups() -> None:
+    """Also where the tests themselves run under `nohup`."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 @pytest.fixture(scope="module")
 def never_stopped(data: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     out = tmp_path_factory.mktemp("waiting") / "whole"
@@ -187,7 +192,9 @@ def test_ctrl_c_and_other_signals_save_and_say_how_to_go_on(
     out, place = tmp_path / "run", tmp_path / "it waits"
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **waiting_at(place)}
     command = [sys.executable, "-m", "vista", *flags(waiting_run(data), out)]
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as run:
+    with subprocess.Popen(
+        command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=heed_hangups
+    ) as run:
         until_it_waits(run, place)
         run.send_signal(number)
         _, said = run.communicate(timeout=400)
@@ -233,6 +240,7 @@ def test_a_run_whose_terminal_is_closed_saves_and_ends(
     ours, theirs = os.openpty()
 
     def its_terminal() -> None:
+        heed_hangups()
         os.setsid()
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
