@@ -19,7 +19,7 @@ from vista.training import distributed
 from vista.training.comparison import seconds
 from vista.training.config import TrainConfig
 from vista.training.drive import Job, drive, on_card
-from vista.training.events import Event, Finished, Interrupted, Started
+from vista.training.events import Event, Finished, Interrupted, Started, somebody_reads
 from vista.training.processes import at_once_on_cpu, drive_in_processes
 from vista.training.run_folder import RunFolder
 
@@ -59,7 +59,8 @@ def execute(
                 replaced.began(job)
             if first and isinstance(event, Finished) and event.role is None:
                 finished(job)
-            shown(job, event)  # last: there may be nobody to see it
+            with somebody_reads():  # last: where nobody does, all else is done
+                shown(job, event)
 
         try:
             _drive(jobs, show, at_once)

@@ -5,7 +5,6 @@ On the CPU runs go side by side in processes: see ``processes.py``.
 
 from __future__ import annotations
 
-import errno
 import math
 import os
 import signal
@@ -25,13 +24,12 @@ from vista import exchange
 from vista.data import source
 from vista.training import run_folder
 from vista.training.config import TrainConfig
-from vista.training.events import Event, Finished, Interrupted, Stop, Waiting
+from vista.training.events import Event, Finished, Interrupted, NobodyReads, Stop, Waiting
 from vista.training.loop import train
 from vista.training.run_folder import RunFolder
 
 AT_ONCE_ON_A_CARD = 5
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-NOBODY_READS = (errno.EPIPE, errno.ECONNRESET, errno.EIO)  # a pipe or a terminal whose other end is gone
 SMALL_BATCH = 2**14  # numbers in a batch of inputs
 
 
@@ -53,7 +51,7 @@ def drive(jobs: list[Job], show: Callable[[Job, Event], None], at_once: int | No
 
     Of several processes one that fails stops here, and raises what it was: the others are still in that run, and would
     take what this one sends in the next for a part of it. A signal stops them all, each with a checkpoint in place, and
-    is raised as :class:`Interrupted`; so does an event that cannot be shown because nobody reads any more, as SIGPIPE.
+    is raised as :class:`Interrupted`; so does :class:`NobodyReads` out of ``show``, as SIGPIPE.
     """
     limit = at_once or (AT_ONCE_ON_A_CARD if on_card(jobs) else 1)
     waiting, running = deque(jobs), deque[tuple[Job, Iterator[Event]]]()
@@ -93,9 +91,7 @@ def show_or_stop(show: Callable[[Job, Event], None], job: Job, event: Event, sto
     """Show it; where nobody reads it any more, the wish to stop is all that follows: there is a checkpoint to take."""
     try:
         show(job, event)
-    except OSError as error:
-        if error.errno not in NOBODY_READS:
-            raise
+    except NobodyReads:
         stop.signal = stop.signal or signal.SIGPIPE
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,8 @@ from typing import Any
 import torch
 
 from vista.training.config import TrainConfig
+
+GONE = (errno.EPIPE, errno.ECONNRESET, errno.EIO)  # a pipe or a terminal without its other end
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,21 @@ class Stop:
     """A wish to stop, set by a signal: its number, or 0."""
 
     signal: int = 0
+
+
+class NobodyReads(Exception):
+    """What happened cannot be shown: whoever read it is gone."""
+
+
+@contextmanager
+def somebody_reads() -> Iterator[None]:
+    """Around what is shown or sent: an end that is gone is told from other faults, such as that of a disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in GONE:
+            raise
+        raise NobodyReads from error
 
 
 class Interrupted(Exception):

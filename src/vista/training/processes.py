@@ -22,7 +22,7 @@ from multiprocessing.context import SpawnProcess
 import torch
 
 from vista.training.drive import Job, drive, is_small, on_card, show_or_stop, stop_on_signals, threads
-from vista.training.events import Event, Finished, Interrupted, Stop
+from vista.training.events import Event, Finished, Interrupted, Stop, somebody_reads
 
 SECONDS_BETWEEN_LOOKS = 0.2  # for a signal that the workers have not heard of
 
@@ -187,6 +187,10 @@ def _work(pipe: Connection, share: int) -> None:
     def warn(text: Warning | str, category: type[Warning], file: str, line: int, *_: object) -> None:
         pipe.send(Warned(str(text), category, file, line))
 
+    def tell(_job: Job, event: Event) -> None:
+        with somebody_reads():
+            pipe.send(event)
+
     warnings.showwarning = warn  # type: ignore[assignment]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # between two runs; while one trains, it stops that
     if hasattr(signal, "pthread_sigmask"):
@@ -197,7 +201,7 @@ def _work(pipe: Connection, share: int) -> None:
             number = 0
             try:
                 with threads(share):
-                    drive([job], lambda _job, event: pipe.send(event))
+                    drive([job], tell)
             except Interrupted as stopped:
                 number = stopped.signal
             pipe.send(Over(job.error and _portable(job.error), number))

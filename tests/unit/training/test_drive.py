@@ -22,7 +22,16 @@ from vista.training import drive as drive_module
 from vista.training import loop
 from vista.training.drive import Job, deterministic, drive, stop_on_signals
 from vista.training.engine import NotFinite
-from vista.training.events import EpochEnded, Event, Finished, Interrupted, Started, Stepped
+from vista.training.events import (
+    EpochEnded,
+    Event,
+    Finished,
+    Interrupted,
+    NobodyReads,
+    Started,
+    Stepped,
+    somebody_reads,
+)
 
 
 def show_nothing(job: Job, event: Event) -> None:
@@ -251,7 +260,7 @@ def test_what_cannot_be_shown_for_want_of_a_reader_stops_all_with_a_checkpoint_e
 
     def show(job: Job, event: Event) -> None:
         if isinstance(event, EpochEnded):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
+            raise NobodyReads
 
     with pytest.raises(Interrupted) as stopped:
         drive(jobs, show, at_once=2)
@@ -265,11 +274,21 @@ def test_what_cannot_be_shown_for_want_of_a_reader_stops_all_with_a_checkpoint_e
         assert ended_as(job.out) == alone[job.out.name]
 
 
-def test_what_cannot_be_shown_for_another_reason_is_raised(data: str, tmp_path: Path) -> None:
-    def show(job: Job, event: Event) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [(errno.EPIPE, NobodyReads), (errno.ECONNRESET, NobodyReads), (errno.EIO, NobodyReads), (errno.ENOSPC, OSError)],
+)
+def test_an_end_that_is_gone_is_told_from_other_faults(number: int, kind: type[Exception]) -> None:
+    with pytest.raises(kind) as raised, somebody_reads():
+        raise OSError(number, os.strerror(number))
+    assert type(raised.value) is kind
 
-    with pytest.raises(OSError, match="No space left"):
+
+def test_a_disk_that_fails_while_something_is_shown_is_no_wish_to_stop(data: str, tmp_path: Path) -> None:
+    def show(job: Job, event: Event) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with pytest.raises(OSError, match="Input/output error"):
         drive([Job(config(data), tmp_path / "run")], show)
 
 
