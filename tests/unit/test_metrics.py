@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -244,6 +245,14 @@ class TestRefusals:
         with pytest.raises(ValueError, match=r"probs\[0, 1\] is -0.5, but a probability is at least 0"):
             metric(np.tile([0.0, -0.5, 0.5, 1.0], (3, 1)), self.LABELS)
         metric(self.PROBS * 1.0009, self.LABELS)
+
+    @pytest.mark.parametrize("metric", METRICS)
+    def test_probabilities_of_bfloat16_are_let_in(self, metric):
+        """Where the softmax itself was taken in it."""
+        logits = torch.randn(2000, 10, generator=torch.Generator().manual_seed(0)).bfloat16()
+        probs = logits.softmax(dim=1).float().numpy()
+        assert np.abs(probs.sum(axis=1) - 1).max() > 2.5e-3
+        metric(probs, np.arange(2000) % 10)
 
     @pytest.mark.parametrize("k", [0, 5])
     def test_k(self, k):

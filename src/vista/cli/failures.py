@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import pickle
 import signal
@@ -61,8 +60,6 @@ def reported(command: Callable[[], int]) -> int:
 
 
 def exit_code(error: BaseException) -> int:
-    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-        return 2
     return 2 if isinstance(error, BAD_INPUT) and not isinstance(error, NotImplementedError) else 1
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import signal
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from vista.training.drive import Job
 from vista.training.events import Interrupted
 from vista.training.record import COVERAGE
 from vista.training.run_folder import RunFolder, find_runs
+from vista.training.signals import handled
 
 # What other commands make of a run, where they put it by themselves or are often asked to.
 MADE_OF_RUNS = (suspect_files.TABLE, suspect_files.LIST, "report.html", "predictions.csv")
@@ -107,20 +107,12 @@ class Replaced:
 @contextmanager
 def _signals_raised(out: Path) -> Iterator[None]:
     """Before the training listens to them, signals would end the process with the old runs out of their places."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def stop(number: int, _frame: FrameType | None) -> None:
         raise Interrupted(out, number)
 
-    heeded = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, stop) for number in heeded}
-    try:
+    with handled((signal.SIGTERM, signal.SIGHUP), stop):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def put_back_left_aside(jobs: list[Job]) -> None:

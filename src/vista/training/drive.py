@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import os
 import signal
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,9 +26,9 @@ from vista.training.config import TrainConfig
 from vista.training.events import Event, Finished, Interrupted, NobodyReads, Stop, Waiting
 from vista.training.loop import train
 from vista.training.run_folder import RunFolder
+from vista.training.signals import handled
 
 AT_ONCE_ON_A_CARD = 5
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SMALL_BATCH = 2**14  # numbers in a batch of inputs
 
 
@@ -163,27 +162,16 @@ def threads(count: int | None) -> Iterator[None]:
 
 @contextmanager
 def stop_on_signals() -> Iterator[Stop]:
-    """Ctrl-C, SIGTERM and the end of the terminal ask for a checkpoint; a second Ctrl-C stops at once.
-
-    What the process was told to ignore, as `nohup` does with the terminal's end, it goes on to ignore.
-    """
+    """Ctrl-C, SIGTERM and the end of the terminal ask for a checkpoint; a second Ctrl-C stops at once."""
     stop = Stop()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
 
     def ask(number: int, _frame: FrameType | None) -> None:
         if stop.signal and number == signal.SIGINT:
             raise KeyboardInterrupt
         stop.signal = number
 
-    heeded = [number for number in STOPPING if number == signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, ask) for number in heeded}
-    try:
+    with handled((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), ask):
         yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

@@ -27,6 +27,7 @@ LABELS, SPLIT, TEACHER = "labels.safetensors", "split.safetensors", "teacher.saf
 EARLIER, TENSORBOARD, ASIDE = "earlier", "tensorboard", ".replaced"
 # In data.json, in this order of importance.
 HASHES = INPUTS_HASH, LABELS_HASH, SPLIT_HASH, TEST_HASH = "inputs_hash", "labels_hash", "split_hash", "test_hash"
+LONGEST_NAME = 255  # bytes, on any disk
 Which = Literal["best", "last"]
 WEIGHTS: dict[Which, str] = {"best": "best.safetensors", "last": "last.safetensors"}
 OWN = frozenset((
@@ -255,7 +256,10 @@ def files_named(name: str, root: str | Path) -> list[Path]:
 def aside_of(run: Path) -> Path:
     """Where a run waits, beside its place, until the one that is to replace it has begun."""
     place = run.resolve()
-    return place.parent / f".{place.name}{ASIDE}"
+    name = f".{place.name}{ASIDE}"
+    if (over := len(os.fsencode(name)) - LONGEST_NAME) > 0:
+        raise ValueError(f"{place.name} is too long a name for a run, by {over} bytes: choose another --out")
+    return place.parent / name
 
 
 def is_set_aside(name: str) -> bool:

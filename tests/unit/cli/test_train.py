@@ -160,6 +160,15 @@ def test_sigterm_before_the_new_runs_began_leaves_the_old_ones(
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
+def test_a_name_that_leaves_no_room_for_an_old_run_beside_it_is_refused(vista: Vista, small: Small) -> None:
+    longest = "a" * (255 - len("..replaced"))
+    assert vista("train", *small, "--out", longest, "--quiet", "--epochs", "2").code == 0
+    said = vista("train", *small, "--out", f"{longest}é", "--quiet")
+    assert said.code == 2
+    assert said.err == f"vista: error: {longest}é is too long a name for a run, by 2 bytes: choose another --out\n"
+    assert not Path(f"{longest}é").exists()
+
+
 def test_stopped_while_old_runs_are_moved_it_brings_them_back(
     vista: Vista, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
