@@ -442,7 +442,7 @@ def _train(order: dict[str, Any], rank: int) -> None:
 
     def count_event(job: Job, event: Event) -> None:
         if isinstance(event, Stepped) and rank == 0 and not notes.exists():
-            notes.write_text(json.dumps([event.epoch, -(-event.samples // job.config.batch_size)]))
+            _note(notes, [event.epoch, -(-event.samples // job.config.batch_size)])
         if type(event).__name__ == kill.event and rank == kill.rank:
             left["events"] -= 1
             if left["events"] == 0:
@@ -460,6 +460,13 @@ def _train(order: dict[str, Any], rank: int) -> None:
         drive([job], count_event)
     if job.error is not None:
         raise job.error
+
+
+def _note(path: Path, value: Any) -> None:
+    """Whole or not at all: another thread's write may kill the process at any instant."""
+    draft = path.with_name(f"{path.name}-draft")
+    draft.write_text(json.dumps(value))
+    draft.replace(path)
 
 
 def _show_warning(message: Warning | str, *_: Any) -> None:
