@@ -138,8 +138,15 @@ def check_finite(logits: Tensor, index: Tensor, epoch: int, name: str = "logits"
     bad = (~torch.isfinite(logits)).any(dim=1).cpu()
     if bool(bad.any()):
         samples = index.cpu()[bad].tolist()
-        shown = ", ".join(map(str, samples[:5])) + (f" and {len(samples) - 5} more" if len(samples) > 5 else "")
-        raise FloatingPointError(f"{name} are not finite in epoch {epoch} for samples {shown}; nothing was stored")
+        raise FloatingPointError(
+            f"{name} are not finite in epoch {epoch} for samples {first_few(samples)}; nothing was stored"
+        )
+
+
+def first_few(samples: Sequence[int] | NDArray[np.int64], most: int = 8) -> str:
+    """Numbers of samples as an error names them."""
+    more = f" and {len(samples) - most} more" if len(samples) > most else ""
+    return ", ".join(map(str, samples[:most])) + more
 
 
 def as_numbers(values: Any, like: Tensor, shape: tuple[int, ...], name: str) -> Tensor:

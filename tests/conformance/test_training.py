@@ -11,7 +11,10 @@ import pytest
 import torch
 
 from vista import models
+from vista.analysis.groups import grouped, read_runs
+from vista.analysis.table import comparison
 from vista.methods import available
+from vista.reproduce.ledger import add, read_record
 from vista.training.checkpoint import Checkpoints, split
 from vista.training.events import Finished, Stepped
 from vista.training.loop import train
@@ -111,3 +114,17 @@ def test_runs_it_needs_first_are_made_once(trained: Run, stopped: Run, make_conf
         next(events)
         events.close()
         assert files(stopped(method).path / EARLIER) == before
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_its_time_is_that_of_all_runs_it_took(trained: Run, tmp_path: Path, method: str) -> None:
+    """The same in a comparison, on the page and in the ledger."""
+    run = trained(method)
+    records = [run.record(), *(RunFolder(path).record() for path in (run.path / EARLIER).glob("*"))]
+    taken = sum(record.seconds() for record in records)
+    (row,) = comparison(grouped(read_runs([run.path])))
+    minutes = row.cells["minutes"]
+    assert minutes is not None
+    assert run.seconds() == pytest.approx(taken)
+    assert 60 * minutes.mean == pytest.approx(taken)
+    assert read_record(add(run, tmp_path, with_bits=False)).seconds == pytest.approx(taken, abs=0.051)

@@ -126,7 +126,9 @@ def grouped(runs: Sequence[Run]) -> list[Group]:
 def _key(run: Run) -> str:
     if not run.config:
         return str(run.path)
-    return json.dumps({k: v for k, v in run.config.items() if k not in (*SEEDS, *INCIDENTAL)}, sort_keys=True)
+    decisive = {name: value for name, value in run.config.items() if name not in (*SEEDS, *INCIDENTAL)}
+    alike = json.loads(json.dumps(decisive), parse_int=float)  # 1 and 1.0 are one value, however they were given
+    return json.dumps(alike, sort_keys=True)
 
 
 def _flat(config: dict[str, Any]) -> dict[str, Any]:

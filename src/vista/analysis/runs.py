@@ -40,6 +40,7 @@ class Run:
     val_true: NDArray[np.int64] | None = None
     samples: int | None = None  # of the training part
     epochs: int | None = None  # planned
+    earlier_seconds: float = 0.0  # that the runs took which it needed first
     is_folder: bool = False  # written by vista itself, so labels and teacher may be there
 
     def __len__(self) -> int:
@@ -143,6 +144,7 @@ def _from_folder(folder: RunFolder) -> Run:
             val_true=labels.true[split.val],
             samples=len(split.train),
             epochs=config.epochs,
+            earlier_seconds=folder.earlier_seconds(),
             is_folder=True,
         )
     )

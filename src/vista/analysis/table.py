@@ -125,7 +125,7 @@ def _anchors(shown: Shown) -> float | None:
 
 
 def _minutes(shown: Shown) -> float | None:
-    return shown.run.record.seconds(shown.epochs) / 60 or None
+    return (shown.run.record.seconds(shown.epochs) + shown.run.earlier_seconds) / 60 or None
 
 
 COLUMNS = (

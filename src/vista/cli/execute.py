@@ -16,7 +16,6 @@ from vista.cli.arguments import Output
 from vista.cli.removal import Replaced, put_back_left_aside
 from vista.cli.scalars import Scalars
 from vista.training import distributed
-from vista.training.comparison import seconds
 from vista.training.config import TrainConfig
 from vista.training.drive import Job, drive, on_card
 from vista.training.events import Event, Finished, Interrupted, Started, somebody_reads
@@ -85,7 +84,7 @@ def print_result(folder: RunFolder, config: TrainConfig, metrics: dict[str, Any]
     if not distributed.is_first_process():
         return
     folder.check_metrics(metrics, [*SHOWN, *(OF_NETWORK if "network" in metrics else ())])
-    taken = seconds(folder)
+    taken = folder.seconds()
     if as_json:
         print(json.dumps({"run": str(folder.path), "config": config.to_json(), "metrics": metrics, "seconds": taken}))
         return

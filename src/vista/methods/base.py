@@ -92,6 +92,13 @@ class EarlierRun:
     options: dict[str, Any] = field(default_factory=dict)
 
 
+class WrittenOnce(dict[str, Any]):
+    """Entries of a method's extra state, tensors or dicts of them, that never change under the same name.
+
+    A checkpoint writes each of them once, as a file of its own, and later ones refer to it.
+    """
+
+
 class Method(nn.Module):
     """A way to train. Tensors that must survive are buffers, extra heads are submodules: both are saved by themselves.
 
@@ -161,9 +168,6 @@ class Method(nn.Module):
     def final_teacher(self) -> Tensor | None:
         """What the method believes of the training samples at the end, probabilities ``[N, K]``."""
         return None
-
-    def check(self) -> None:
-        """Raise what a device found since the last look; called now and then, because looking makes the host wait."""
 
     def bytes_at_most(self) -> int:
         """Most that the method's state can take on disk: two checkpoints, with the momentum of its parameters."""

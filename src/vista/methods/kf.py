@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vista import fusion, teacher
-from vista.methods.base import EpochEnd, Method, Task
+from vista.methods.base import EpochEnd, Method, Task, WrittenOnce
 
 NEUTRAL: dict[str, Any] = {"rounds": 0}  # the training is plain at every setting; without rounds the result is too
 SMALLEST = 2.0**-25  # half of float16's smallest number
@@ -95,7 +95,8 @@ class KnowledgeFusion(Method):
         return self.task.epochs * len(self.task.val_labels) * self.task.num_classes * torch.float16.itemsize
 
     def get_extra_state(self) -> dict[str, Any]:
-        return {"predictions": {str(epoch): dict(probs) for epoch, probs in self._predictions.items()}}
+        kept = {str(epoch): dict(probs) for epoch, probs in self._predictions.items()}
+        return {"predictions": WrittenOnce(kept)}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         self._predictions = {

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vista import exchange, fusion, teacher
 from vista.checks import unit_interval
 from vista.losses import cross_entropy_and_probs, one_hot, reduce
-from vista.methods.base import Batch, EpochEnd, Method, Task
+from vista.methods.base import Batch, EpochEnd, Method, Task, WrittenOnce
 
 NEUTRAL: dict[str, Any] = {"alpha": 0.0}
 
@@ -157,7 +157,8 @@ class KnowledgeFusionDistilled(Method):
         return super().bytes_at_most() + self.turning_point * rows * self.task.num_classes * torch.float16.itemsize
 
     def get_extra_state(self) -> dict[str, Any]:
-        return {"predictions": {str(epoch): dict(probs) for epoch, probs in self._predictions.items()}}
+        kept = {str(epoch): dict(probs) for epoch, probs in self._predictions.items()}
+        return {"predictions": WrittenOnce(kept)}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         self._predictions = {

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from vista.distiller import Vista
-from vista.methods.base import Batch, EpochEnd, Method, Task
+from vista.methods.base import Batch, EpochEnd, Method, Task, WrittenOnce
 from vista.options import Options
 from vista.store import bytes_needed, readable
 
@@ -89,12 +89,9 @@ class VistaMethod(Method):
         lighter = bytes_needed(self.task.num_samples, self.task.num_classes, self.task.epochs, 0.01)
         return f"; with tau=0.01 predictions take at most {readable(lighter)}, or use --out on a larger disk"
 
-    def check(self) -> None:
-        """Raise what the device found since the last look."""
-        self.vista.check()
-
     def get_extra_state(self) -> dict[str, Any]:
-        return self.vista.state_dict()
+        state = self.vista.state_dict()
+        return {**state, "predictions": WrittenOnce(state["predictions"])}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         self.vista.load_state_dict(state)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from vista import coverage, exchange, schedule, teacher
 from vista.checks import unit_interval
-from vista.methods.base import EpochEnd, Method, Task
+from vista.methods.base import EpochEnd, Method, Task, WrittenOnce
 
 NEUTRAL: dict[str, Any] = {"cap": 0.0}
 
@@ -127,7 +127,7 @@ class VistaEma(Method):
 
     def get_extra_state(self) -> dict[str, Any]:
         return {
-            "checkpoints": {str(s): weights for s, weights in self._states.items()},
+            "checkpoints": WrittenOnce({str(s): weights for s, weights in self._states.items()}),
             "correct": {str(s): torch.from_numpy(correct) for s, correct in self._correct.items()},
         }
 

@@ -106,7 +106,7 @@ def add(run: RunFolder, results: Path, *, with_bits: bool) -> Path:
         "data": run.data(),
         "environment": run.environment(),
         "metrics": run.metrics(),
-        "seconds": round(trajectory.seconds(), 1),
+        "seconds": round(run.seconds(), 1),
         "epochs": trajectory.lines,
     }
     if with_bits:

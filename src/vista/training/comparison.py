@@ -12,7 +12,6 @@ from typing import Any
 
 from vista.methods import Chosen, available, choose
 from vista.over_seeds import mean_and_error
-from vista.training import run_folder
 from vista.training.config import TrainConfig
 from vista.training.drive import Job
 from vista.training.run_folder import RunFolder
@@ -92,7 +91,7 @@ def run_summary(job: Job) -> dict[str, Any]:
         "best_epoch": job.metrics["best"]["epoch"],
         "deviation_gap": 100 * job.metrics["deviation_gap"]["val_given"],
         "anchors_max": job.metrics["anchors_max"],
-        "seconds": seconds(RunFolder(job.out)),
+        "seconds": RunFolder(job.out).seconds(),
         "error": None,
     }
 
@@ -101,10 +100,3 @@ def over_seeds(values: Sequence[float]) -> dict[str, float | None]:
     """Mean and standard error; None where there are too few values for it."""
     mean, error = mean_and_error(values) if values else (None, None)
     return {"mean": mean, "se": error}
-
-
-def seconds(folder: RunFolder) -> float:
-    """Time that a run took, the runs that it needed first included."""
-    return folder.record().seconds() + sum(
-        seconds(RunFolder(path)) for path in sorted((folder.path / run_folder.EARLIER).glob("*"))
-    )

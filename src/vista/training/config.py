@@ -14,12 +14,11 @@ import typing
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import numpy as np
 import torch
 
 from vista import noise
 from vista.checks import IN_WORDS
-from vista.methods import Chosen, choose
+from vista.methods import Chosen, choose, plain
 
 FORMAT = 1
 LearningRate = Literal["cosine", "restarts", "constant"]
@@ -94,8 +93,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         for name, hint in _kinds().items():
-            if isinstance(getattr(self, name), np.generic):  # a seed out of np.arange: only plain numbers are written
-                object.__setattr__(self, name, getattr(self, name).item())
+            object.__setattr__(self, name, plain(getattr(self, name), hint))
             _check_kind(name, getattr(self, name), hint)
         for name in ("seed", "noise_seed", "split_seed"):
             if not 0 <= (getattr(self, name) or 0) <= MAX_SEED:

@@ -9,16 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from vista import exchange
+from vista.checks import first_few
 from vista.data.loader import Loader
 from vista.methods import Method, WholeBatch
 
 WARM_UP_STEPS = 3
+
+
+@dataclass(frozen=True)
+class Look:
+    """The losses as they were after a portion of steps, on their way to the host until ``arrived``."""
+
+    losses: Tensor
+    arrived: torch.cuda.Event
 
 
 class Engine:
@@ -72,6 +82,15 @@ class Engine:
         if self.captures:
             self._count_batches(steps)
 
+    @contextmanager
+    def settled(self) -> Iterator[None]:
+        """However it ends, no step is under way afterwards: it would go on in memory that others may have by then."""
+        try:
+            yield
+        finally:
+            if self.stream is not None:
+                self.stream.synchronize()
+
     def mean_loss(self) -> float:
         """Mean training loss of the epoch so far, over all processes."""
         sizes = torch.tensor([self.loader.size(step) for step in range(self.loader.steps)], dtype=torch.float64)
@@ -80,12 +99,19 @@ class Engine:
             total = exchange.total(total)
         return float(total / sizes.sum())
 
-    def check(self) -> None:
-        """Raise if a loss was not finite. The host waits here, so it is called now and then."""
-        bad = ~torch.isfinite(self.losses.cpu())
+    def look(self) -> Look:
+        """Enqueue a copy of the losses behind the steps enqueued so far: nobody waits, and more may follow."""
+        losses = torch.empty_like(self.losses, device="cpu", pin_memory=True)
+        losses.copy_(self.losses, non_blocking=True)
+        arrived = torch.cuda.Event()
+        arrived.record()
+        return Look(losses, arrived)
+
+    def check(self, look: Look | None = None) -> None:
+        """Raise if a loss was not finite: in a look that has arrived, or now, when the host waits for all steps."""
+        bad = ~torch.isfinite(self.losses.cpu() if look is None else look.losses)
         if bool(bad.any()):
             raise NotFinite(int(bad.nonzero()[0]))
-        self.method.check()
 
     # ------------------------------------------------------------ one step
 
@@ -198,9 +224,8 @@ class NotFinite(FloatingPointError):
     def __init__(self, step: int, epoch: int | None = None, samples: Sequence[int] = ()) -> None:
         """``step`` counts from 0; ``samples`` are positions in the original data."""
         self.step, self.epoch, self.samples = step, epoch, list(samples)
-        shown = ", ".join(map(str, samples[:8])) + (f" and {len(samples) - 8} more" if len(samples) > 8 else "")
         super().__init__(
-            f"the loss is not finite in epoch {epoch}, step {step + 1}, on the training samples {shown}: "
+            f"the loss is not finite in epoch {epoch}, step {step + 1}, on the training samples {first_few(samples)}: "
             "a smaller --lr may help; checkpoints from before it stay"
         )
 

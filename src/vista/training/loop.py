@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from vista import durable, exchange
 from vista.methods import EpochEnd
 from vista.training import results, run_folder
 from vista.training.checkpoint import Checkpoints
 from vista.training.config import MAX_SEED, TrainConfig
-from vista.training.engine import NotFinite
+from vista.training.engine import Look, NotFinite
 from vista.training.events import EpochEnded, Event, Finished, Interrupted, Started, Stepped, Stop, Waiting
 from vista.training.network import load_model
 from vista.training.record import EPOCHS, TEST, VAL_GIVEN, VAL_TRUE
@@ -65,16 +65,17 @@ def train(config: TrainConfig, out: str | Path, stop: Stop | None = None, role: 
         saving = Saving(checkpoints, stop or Stop())
         _start_or_resume(training, checkpoints)
         yield Started(config, folder.path, training.epoch, len(training.loader.inputs), role)
-        with training.on_stream():
-            training.engine.capture(training.in_memory_copy, training.load)
-        while training.epoch <= config.epochs:
-            began = time.monotonic()
-            yield from _steps(training, saving)
-            yield (yield from _end_epoch(training, began))
-            training.epoch += 1
-            if training.epoch <= config.epochs:
-                with training.on_stream():
-                    training.begin_epoch()
+        with training.engine.settled():
+            with training.on_stream():
+                training.engine.capture(training.in_memory_copy, training.load)
+            while training.epoch <= config.epochs:
+                began = time.monotonic()
+                yield from _steps(training, saving)
+                yield (yield from _end_epoch(training, began))
+                training.epoch += 1
+                if training.epoch <= config.epochs:
+                    with training.on_stream():
+                        training.begin_epoch()
         checkpoints.wait()
         with training.on_stream():
             metrics = results.finish(training)
@@ -86,18 +87,21 @@ def _steps(training: Training, saving: Saving) -> Iterator[Event]:
     """The rest of the running epoch. On a card two portions of steps are under way while the host looks around."""
     engine, loader = training.engine, training.loader
     portion = STEPS_AT_A_TIME if engine.captures else 1
-    under_way: list[torch.cuda.Event] = []
+    under_way: list[Look] = []
     while engine.steps_done < loader.steps:
         _save_or_stop(training, saving)
         with training.on_stream(), _faults_named(training):
             engine.advance(min(portion, loader.steps - engine.steps_done))
             if engine.captures:
-                under_way.append(_mark())
+                under_way.append(engine.look())
         yield Stepped(training.epoch, min(engine.steps_done * loader.batch_size, len(loader.inputs)))
         if len(under_way) > 1:
-            yield from _until(under_way.pop(0))
+            look = under_way.pop(0)
+            yield from _until(look.arrived)
             with training.on_stream(), _faults_named(training):
-                engine.check()
+                engine.check(look)
+    for look in under_way:
+        yield from _until(look.arrived)
     with training.on_stream(), _faults_named(training):
         engine.check()
 
@@ -117,7 +121,7 @@ def _end_epoch(training: Training, began: float) -> Generator[Event, None, Epoch
     if training.device.type == "cuda":
         yield from _until(yield_until)
     with training.on_stream():
-        _refuse_broken(training, val_logits)
+        training.refuse_broken(val_logits, samples.split.val, "validation")
         end = EpochEnd(
             epoch=training.epoch,
             network=training.network,
@@ -236,23 +240,10 @@ def _faults_named(training: Training) -> Iterator[None]:
     """What is not finite is reported with its epoch, its step, and the samples' places in the original data."""
     try:
         yield
-    except FloatingPointError as error:
-        step = error.step if isinstance(error, NotFinite) else training.engine.steps_done
-        batch = training.loader.order[step * training.loader.batch_size :][: training.loader.size(step)]
+    except NotFinite as error:
+        batch = training.loader.order[error.step * training.loader.batch_size :][: training.loader.size(error.step)]
         original = training.samples.split.train[batch.cpu().numpy()].tolist()
-        raise NotFinite(step, training.epoch, original) from error
-
-
-def _refuse_broken(training: Training, val_logits: Tensor) -> None:
-    """An epoch's last step may break the weights after a loss that was still finite."""
-    bad = (~torch.isfinite(val_logits)).any(dim=1).nonzero().flatten().cpu().numpy()
-    if len(bad):
-        samples = training.samples.split.val[bad]
-        shown = ", ".join(map(str, samples[:8])) + (f" and {len(samples) - 8} more" if len(samples) > 8 else "")
-        raise FloatingPointError(
-            f"after epoch {training.epoch}, step {training.engine.steps_done}, predictions are not finite on the "
-            f"validation samples {shown}: a smaller --lr may help; checkpoints from before it stay"
-        )
+        raise NotFinite(error.step, training.epoch, original) from error
 
 
 # ---------------------------------------------------------------- the card

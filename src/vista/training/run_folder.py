@@ -106,6 +106,14 @@ class RunFolder:
     def record(self) -> Record:
         return Record.read(self.path)
 
+    def seconds(self) -> float:
+        """Time that the run took, the runs that it needed first included."""
+        return self.record().seconds() + self.earlier_seconds()
+
+    def earlier_seconds(self) -> float:
+        """Time that the runs took that it needed first."""
+        return sum(RunFolder(path).seconds() for path in sorted((self.path / EARLIER).glob("*")))
+
     def metrics(self) -> dict[str, Any]:
         """Final metrics; only a finished run has them."""
         if not self.is_finished():

@@ -1,6 +1,7 @@
 """Nested state as JSON with its tensors taken out, and back.
 
-Tensors that never change once made are kept apart from those that do, so that a checkpoint need not write them again.
+Tensors that never change once made (:class:`vista.methods.WrittenOnce`) are kept apart from those that do, so that a
+checkpoint need not write them again.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-IMMUTABLE = "predictions", "checkpoints", "best"  # keys whose entries never change under the same name
+from vista.methods import WrittenOnce
+
 TENSOR, BLOB, ARRAY = "$tensor", "$blob", "$array"
 
 
@@ -33,7 +35,7 @@ def split(state: Any, path: str = "") -> tuple[Any, dict[str, Tensor], dict[str,
     skeleton, tensors, blobs = {}, {}, {}
     for key, value in state.items():
         inner = f"{path}/{key}" if path else str(key)
-        if path.rpartition("/")[2] in IMMUTABLE:
+        if isinstance(state, WrittenOnce):
             group = value if isinstance(value, dict) else {"": value}
             skeleton[str(key)] = {BLOB: inner, "single": not isinstance(value, dict)}
             blobs[inner] = {name: tensor.detach() for name, tensor in group.items()}
@@ -57,4 +59,5 @@ def join(skeleton: Any, tensors: dict[str, Tensor], blobs: dict[str, dict[str, T
     if BLOB in skeleton:
         group = blobs[skeleton[BLOB]]
         return next(iter(group.values())) if skeleton["single"] else group
-    return {key: join(value, tensors, blobs) for key, value in skeleton.items()}
+    parts = {key: join(value, tensors, blobs) for key, value in skeleton.items()}
+    return WrittenOnce(parts) if any(isinstance(v, dict) and BLOB in v for v in skeleton.values()) else parts

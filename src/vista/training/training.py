@@ -8,12 +8,15 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vista import exchange
+from vista.checks import first_few
 from vista.data.loader import Inputs, Loader
-from vista.methods import Method
+from vista.methods import Method, WrittenOnce
 from vista.training import learning_rate, run_folder
 from vista.training.config import TrainConfig
 from vista.training.engine import Engine
@@ -83,7 +86,7 @@ class Training:
             **({"draws": self.draws.state()} if self.draws is not None else {}),
             "best_epoch": self.best_epoch,
             "best_accuracy": self.best_accuracy,
-            "best": {str(self.best_epoch): dict(self.best_weights)} if self.best_weights else {},
+            "best": WrittenOnce({str(self.best_epoch): dict(self.best_weights)} if self.best_weights else {}),
             "record": self.record.state(),
         }
 
@@ -153,7 +156,18 @@ class Training:
     def train_logits(self) -> Iterator[tuple[Tensor, Tensor]]:
         """A clean pass over this process's part of the training samples, without a trace in the network."""
         rows = self.loader.samples_of_rank().nonzero().flatten()
-        return self._predict(self.network, self.samples.train, rows)
+        for logits, index in self._predict(self.network, self.samples.train, rows):
+            self.refuse_broken(logits, self.samples.split.train[index.cpu().numpy()], "training")
+            yield logits, index
+
+    def refuse_broken(self, logits: Tensor, samples: NDArray[np.int64], part: str) -> None:
+        """Predictions ``[n, K]`` may break after a loss that was still finite, by an epoch's last step."""
+        bad = (~torch.isfinite(logits)).any(dim=1).nonzero().flatten().cpu().numpy()
+        if len(bad):
+            raise FloatingPointError(
+                f"after epoch {self.epoch}, step {self.engine.steps_done}, predictions are not finite on the {part} "
+                f"samples {first_few(samples[bad])}: a smaller --lr may help; checkpoints from before it stay"
+            )
 
     def train_pictures(self) -> Iterator[Tensor]:
         """In batches of about the same size: of one sample alone BatchNorm can tell nothing."""

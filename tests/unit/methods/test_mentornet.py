@@ -138,7 +138,7 @@ def test_state_survives_saving(make_task, FakeBatch, Linear5):
     ("options", "message"),
     [
         ({"percentile": 75.0}, "percentile is 75.0, but it must lie between 0 and 1"),
-        ({"burn_in": 18}, "burn_in is 18, but it must lie between 0 and 1"),
+        ({"burn_in": 18}, "burn_in is 18.0, but it must lie between 0 and 1"),
         ({"width": 0.0}, "width is 0.0, but it must be greater than 0"),
     ],
 )

@@ -21,6 +21,7 @@ from trainings import config, damage, ended_as, stopped, train
 
 import vista
 from vista import durable, exchange
+from vista.methods import WrittenOnce
 from vista.training.checkpoint import BLOBS, FOLDER, MANIFEST, STATE, TENSORS, Checkpoints, Damaged
 from vista.training.run_folder import RunFolder
 from vista.training.skeleton import join, split
@@ -36,8 +37,8 @@ def small_state(seed: int, anchors: tuple[int, ...] = (1,)) -> dict[str, Any]:
         "weights": torch.full((2, 3), float(seed)),
         "bits": np.arange(seed, seed + 4, dtype=np.uint8),
         "momentum": [torch.ones(2), torch.zeros(1)],
-        "method": {"_extra_state": {"predictions": rows, "name": "ü", "none": None, "list": [1, 2.5, True]}},
-        "best": {"1": {"a.weight": torch.arange(3.0), "b": torch.tensor(2)}},
+        "method": {"_extra_state": {"rows": WrittenOnce(rows), "name": "ü", "none": None, "list": [1, 2.5, True]}},
+        "best": WrittenOnce({"1": {"a.weight": torch.arange(3.0), "b": torch.tensor(2)}}),
     }
 
 
@@ -105,6 +106,16 @@ def test_the_newest_and_the_one_before_stay_with_what_they_need(tmp_path: Path) 
     assert_same(Checkpoints(tmp_path).load("epoch-4"), small_state(4, (3,)))
 
 
+@pytest.mark.parametrize("name", ["best", "predictions", "checkpoints"])
+def test_what_does_not_say_that_it_is_written_once_is_written_each_time(tmp_path: Path, name: str) -> None:
+    """Whatever it is called: a method from outside names its state as it likes."""
+    checkpoints = Checkpoints(tmp_path)
+    for epoch in (1, 2):
+        state = {"method": {"_extra_state": {name: {"mean": torch.full((2,), float(epoch))}}}}
+        checkpoints.save(f"epoch-{epoch}", state, wait=True)
+        assert_same(Checkpoints(tmp_path).load(f"epoch-{epoch}"), state)
+
+
 def test_blobs_go_only_after_the_next_checkpoint_is_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At every write the last two checkpoints can be read: whoever is killed there has them."""
     checkpoints, complete, read = Checkpoints(tmp_path), [], 0
@@ -142,7 +153,7 @@ def test_a_blob_of_a_checkpoint_that_was_read_before_is_not_taken_for_this_ones(
     again.load("epoch-2")
     again.load("epoch-1")
     other = small_state(2, (2,))
-    other["method"]["_extra_state"]["predictions"]["2"] += 1
+    other["method"]["_extra_state"]["rows"]["2"] += 1
     again.save("epoch-3", other, wait=True)
     assert_same(Checkpoints(tmp_path).load("epoch-3"), other)
 
@@ -156,7 +167,7 @@ def test_nor_one_of_a_checkpoint_that_another_process_could_not_read(
     with pytest.warns(UserWarning, match=r"epoch-1 is damaged in another process|the run starts anew"):
         assert again.newest_sound_everywhere() is None
     assert again.names() == [], "it is deleted"
-    other["method"]["_extra_state"]["predictions"]["1"] += 1
+    other["method"]["_extra_state"]["rows"]["1"] += 1
     again.save("epoch-1", other, wait=True)
     assert_same(Checkpoints(tmp_path).load("epoch-1"), other)
 

@@ -13,8 +13,10 @@ from safetensors.torch import load_file
 
 from vista import Vista
 from vista.methods import available
+from vista.training import loop
 from vista.training.config import TrainConfig
 from vista.training.drive import Job, deterministic, drive
+from vista.training.engine import Engine
 from vista.training.events import Interrupted, Stop
 from vista.training.loop import train
 
@@ -106,6 +108,29 @@ def test_one_that_fails_does_not_stop_the_others(config: TrainConfig, tmp_path: 
     assert "epoch 1, step" in str(jobs[0].error)
     assert jobs[1].error is None
     assert jobs[1].metrics is not None
+
+
+def test_looking_at_one_portion_of_steps_does_not_wait_for_the_next(
+    config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends: list[torch.cuda.Event] = []
+    advance = Engine.advance
+
+    def slowly(engine: Engine, steps: int) -> None:
+        advance(engine, steps)
+        torch.cuda._sleep(500_000_000)  # a quarter of a second or more
+        ends.append(torch.cuda.Event())
+        ends[-1].record()
+
+    monkeypatch.setattr(loop, "STEPS_AT_A_TIME", 1)
+    monkeypatch.setattr(Engine, "advance", slowly)
+    with deterministic(True):
+        events = train(config, tmp_path / "run")
+        while len(ends) < 3:
+            next(events)
+        assert ends[0].query()
+        assert not ends[1].query()
+        events.close()
 
 
 @pytest.mark.parametrize(

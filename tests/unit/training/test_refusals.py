@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -131,12 +132,29 @@ def test_a_picture_network_on_features_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "changes",
     [{}, {"method": "vista:tau=0.01"}, {"method": "ce"}, {"method": "vista:k=3"}, {"lr": 0.3}, {"seed": 1},
-     {"checkpoint_seconds": 7.0}, {"lr": 0.3, "batch_size": 9}],
+     {"checkpoint_seconds": 7.0}, {"lr": 0.3, "batch_size": 9}, {"lr": 1}, {"lr": np.float32(1)}, {"momentum": 0}],
     ids=str,
 )  # fmt: skip
 def test_runs_have_no_difference_where_they_are_one_and_the_same(data: str, changes: dict[str, Any]) -> None:
     one, other = config(data, "vista-light"), config(data, **{"method": "vista-light", **changes})
     assert (one.identity() == other.identity()) == (differences(one, other) == [])
+
+
+@pytest.mark.parametrize(
+    ("whole", "broken"),
+    [({"lr": 1}, {"lr": 1.0}), ({"validation": 9}, {"validation": np.int64(9)}),
+     ({"validation": 9}, {"validation": 9.0}), ({"options": {"k": 3}}, {"options": {"k": 3.0}}),
+     ({"options": {"k": 3}}, {"options": {"k": np.float32(3)}}),
+     ({"options": {"value": 1, "schedule": "fixed"}}, {"options": {"value": 1.0, "schedule": "fixed"}})],
+    ids=str,
+)  # fmt: skip
+def test_a_whole_number_is_the_same_run_as_the_same_number_with_a_point(
+    data: str, whole: dict[str, Any], broken: dict[str, Any]
+) -> None:
+    one, other = config(data, "vista", **whole), config(data, "vista", **broken)
+    assert differences(one, other) == []
+    assert one.identity() == other.identity()
+    assert json.dumps(one.resolved().to_json()) == json.dumps(other.resolved().to_json())
 
 
 def of_shape(shape: tuple[int, ...]) -> Any:

@@ -13,12 +13,14 @@ import signal
 import subprocess
 import sys
 import termios
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from trainings import Kill, Trainer, config, ended_as, stopped, train, until_it_waits, waiting_at
 
 from vista.cli import main
@@ -29,6 +31,7 @@ from vista.training.engine import NotFinite
 from vista.training.events import Started, Stepped, Stop
 from vista.training.run_folder import RunFolder
 from vista.training.setup import prepare
+from vista.training.training import Training
 
 
 @pytest.fixture(scope="module")
@@ -297,6 +300,30 @@ def test_weights_that_the_last_step_broke_stop_the_run(data: str, tmp_path: Path
     assert {int(sample) for sample in named} <= set(run.split().val.tolist())
     assert f" and {31 - len(named)} more: a smaller --lr" in str(raised.value)
     assert not run.is_finished()
+
+
+def test_a_clean_pass_that_breaks_stops_the_run_and_is_not_in_its_checkpoints(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted, predict = config(data, "vista:record=eval"), Training._predict
+
+    def poisoned(training: Training, network: Any, inputs: Any, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        for logits, index in predict(training, network, inputs, rows):
+            if training.epoch == 2 and inputs is training.samples.train:
+                logits[2] = math.nan
+            yield logits, index
+
+    with monkeypatch.context() as patched, pytest.raises(FloatingPointError) as raised:
+        patched.setattr(Training, "_predict", poisoned)
+        train(wanted, tmp_path / "run")
+    sample = RunFolder.open(tmp_path / "run").split().train[2]
+    said = (
+        f"after epoch 2, step 2, predictions are not finite on the training samples {sample}: a smaller --lr may help"
+    )
+    assert str(raised.value).startswith(said)
+    train(wanted, tmp_path / "run")
+    train(wanted, tmp_path / "whole")
+    assert ended_as(tmp_path / "run") == ended_as(tmp_path / "whole")
 
 
 def test_a_full_disk_is_one_clear_line_and_an_exit_code(
