@@ -18,9 +18,11 @@ from ledger_bits import right
 
 from vista import functional
 from vista.reproduce import protocol
+from vista.reproduce.ablations import PAPER as ABLATIONS
 from vista.reproduce.protocol import VALIDATION
 from vista.reproduce.table1 import PAPER as TABLE1
 from vista.reproduce.table1 import SETTINGS, papers
+from vista.reproduce.table4 import PAPER as ERRORS
 from vista.training.config import INCIDENTAL, TrainConfig
 
 PLAIN_IN_THE_PAPER = {percent: papers("ce", f"symmetric {percent} %") for percent in (20, 40, 60)}
@@ -265,12 +267,49 @@ def test_no_epoch_of_asymmetric_noise_reaches_the_paper(ledger: list[dict[str, A
     assert f"has {highest['vista']:.2f} in VISTA and {highest['sat']:.2f} in SAT, still below the paper" in said
 
 
-def test_what_accuracy_weighs_beside_coverage_and_equal_weights(ledger: list[dict[str, Any]]) -> None:
-    run = {name: of_seeds(ledger, name)[0] for name in ("vista-accuracy", "vista", "vista-uniform")}
-    both = {name: " and ".join(f"{result(run[name], which):.2f}" for which in WHICH) for name in run}
-    said = " ".join(PAGE.split()).replace(" at the best-validation epoch and ", " and ")
-    assert f"have {both['vista-accuracy']} at the last" in said
-    assert f"coverage has {both['vista']} with the same seed, equal weights {both['vista-uniform']}." in said
+@pytest.mark.parametrize(
+    "method", ["vista", "vista-chronological", "vista-smoothing", "vista-accuracy", "vista-uniform"]
+)
+def test_a_row_of_the_ablations_is_that_of_the_first_seed(method: str, ledger: list[dict[str, Any]]) -> None:
+    run, numbers = of_seeds(ledger, method)[0], ABLATIONS[method]
+    paper = f"{numbers[0][0]:.2f} ± {numbers[0][1]:.2f}" if numbers else ""
+    cells = [f"`{method}`", *(f"{result(run, which):.2f}" for which in WHICH), paper]
+    assert any(row.endswith(line(*cells)) for row in PAGE.splitlines())
+
+
+def test_what_the_ablations_are_said_to_gain_and_lose(ledger: list[dict[str, Any]]) -> None:
+    names = ("vista", "vista-chronological", "vista-smoothing", "vista-accuracy")
+    run, said = {name: of_seeds(ledger, name)[0] for name in names}, " ".join(PAGE.split())
+    tested = [100 * epoch["test_accuracy"] for epoch in run["vista-chronological"]["epochs"]]
+    assert max(tested) == tested[159]
+    assert f"climbs to {tested[159]:.2f} at the end of the fourth cycle" in said
+    assert f"the last restart costs {tested[159] - tested[-1]:.2f} of it" in said
+    over = {n: [result(run[n], which) - result(run["vista"], which) for which in WHICH] for n in names}
+    assert f"at the last epoch it is {over['vista-smoothing'][1]:.2f} above coverage alone" in said
+    below = " and ".join(f"{-gap:.2f}" for gap in over["vista-accuracy"])
+    theirs = {name: ABLATIONS["vista"][0][0] - ABLATIONS[name][0][0] for name in names}  # type: ignore[index]
+    assert f"is {below} below coverage; in the paper {theirs['vista-accuracy']:.2f}." in said
+    assert f"has it {theirs['vista-chronological']:.2f} below coverage" in said
+
+
+def test_what_is_said_of_clean_labels(ledger: list[dict[str, Any]]) -> None:
+    runs = {method: of_seeds(ledger, method, "clean")[0] for method in ("ce", "vista", "vista-light", "kf", "sat")}
+    said, place = " ".join(PAGE.split()), list(SETTINGS).index("clean")
+    error = {method: f"{100 * run['metrics']['best']['test']['ece']:.2f} %" for method, run in runs.items()}
+    assert (
+        f"is {error['vista']} in VISTA and {error['vista-light']} in Light, where plain training has {error['ce']}"
+        in said
+    )
+    aurc = {method: f"{100 * run['metrics']['best']['test']['aurc']:.2f} %" for method, run in runs.items()}
+    assert f"AURC of {aurc['vista']} and {aurc['vista-light']} against {aurc['ce']}." in said
+    table1 = 100 - TABLE1["ce"][place][0]  # type: ignore[index]
+    assert f"an error of {ERRORS['vista'][0]:.2f} % and plain training {ERRORS['ce'][0]:.2f} %" in said  # type: ignore[index]
+    assert f"plain training has {table1:.2f} % and {100 - result(runs['ce'], 'best'):.2f} %." in said
+    paper, gain = ERRORS["ce"][0] - ERRORS["vista"][0], ERRORS["ce"][0] - table1  # type: ignore[index]
+    assert gain / paper > 0.5, "more than half of it"
+    assert f"best-validation epoch, {runs['vista']['metrics']['best']['epoch']}, and" in said
+    assert f"it ends at {result(runs['sat'], 'last'):.2f}, next to its best" in said
+    assert max(epoch["test_accuracy"] for epoch in runs["sat"]["epochs"]) < result(runs["sat"], "last") / 100 + 0.005
 
 
 def test_the_number_of_runs_is_that_of_the_ledger(ledger: list[dict[str, Any]]) -> None:
@@ -338,14 +377,21 @@ def test_the_readme_has_what_other_labels_came_to(setting: str, ledger: list[dic
 
 def test_every_figure_is_measured_or_the_papers_or_a_difference_of_two(ledger: list[dict[str, Any]]) -> None:
     figures: set[float] = {10.60, 2.97, functional.beta(160, 200)}
+    for numbers in filter(None, ABLATIONS.values()):
+        figures |= {*numbers[0], ABLATIONS["vista"][0][0] - numbers[0][0]}  # type: ignore[index]
+    figures |= {ERRORS["ce"][0], ERRORS["vista"][0]}  # type: ignore[index]
+    figures |= {100 - number[0] for number in TABLE1["ce"] if number}
     for run, which in product(ledger, WHICH):
         alike = [other for other in ledger if other["data"]["split_hash"] == run["data"]["split_hash"]]
         figures |= {result(run, which), *(result(run, which) - result(other, which) for other in alike)}
         figures |= {100 * gap for gap in run["metrics"]["deviation_gap"].values()}
         figures |= {100 * epoch["test_accuracy"] for epoch in run["epochs"]}
+        figures |= {100 - result(run, which), 100 * (run["epochs"][159]["test_accuracy"]) - result(run, which)}
+        figures |= {100 * run["metrics"][which]["test"][name] for name in ("ece", "aurc")}
         if alone := run["metrics"].get("network"):  # a plain run, made a second time
             plain = result({"metrics": alone}, which)
             figures |= {plain, result(run, which) - plain, *(plain - number[0] for number in TABLE1["ce"] if number)}
+            figures |= {100 - plain, *(100 * alone[which]["test"][name] for name in ("ece", "aurc"))}
         theirs = TABLE1.get(run["config"]["method"])
         figures |= {abs(result(run, which) - number[0]) for number in theirs if number} if theirs else set()
     for place, setting in enumerate(SETTINGS):

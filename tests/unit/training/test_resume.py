@@ -313,9 +313,10 @@ def test_a_clean_pass_that_breaks_stops_the_run_and_is_not_in_its_checkpoints(
                 logits[2] = math.nan
             yield logits, index
 
-    with monkeypatch.context() as patched, pytest.raises(FloatingPointError) as raised:
+    with monkeypatch.context() as patched:
         patched.setattr(Training, "_predict", poisoned)
-        train(wanted, tmp_path / "run")
+        with pytest.raises(FloatingPointError) as raised:
+            train(wanted, tmp_path / "run")
     sample = RunFolder.open(tmp_path / "run").split().train[2]
     said = (
         f"after epoch 2, step 2, predictions are not finite on the training samples {sample}: a smaller --lr may help"
