@@ -73,10 +73,14 @@ def last_of_duplicates(index: Tensor, place: Tensor) -> Tensor:
     return place.index_select(0, index)
 
 
+def states_at_most(epochs: int, tau: float) -> int:
+    """Most states that are kept at once: under ``1 / tau`` anchors and the newest, or every epoch at ``tau=0``."""
+    return min(epochs, int(1 / tau) + 1) if tau * epochs > 1 else epochs
+
+
 def bytes_needed(samples: int, classes: int, epochs: int, tau: float) -> int:
-    """Most that the kept states can take: under ``1 / tau`` anchors and the newest, or every epoch at ``tau=0``."""
-    states = int(1 / tau) + 1 if tau * epochs > 1 else epochs
-    return min(epochs, states) * samples * classes * BYTES_PER_VALUE
+    """Most that the predictions of kept states can take."""
+    return states_at_most(epochs, tau) * samples * classes * BYTES_PER_VALUE
 
 
 def check_room(samples: int, classes: int, epochs: int, tau: float, device: torch.device, prunes: bool = True) -> None:

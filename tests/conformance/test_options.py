@@ -132,12 +132,12 @@ def test_a_foreign_network_is_taken_or_refused_with_what_would_do(method: str) -
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_room_it_asks_for_holds_two_checkpoints_of_its_state(method: str) -> None:
+def test_the_room_it_asks_for_holds_its_state(method: str) -> None:
     network = models.build("tiny-staged", num_classes=4, in_channels=1, image_size=8)
     made = METHODS[method](make_task(), network, choose(method).config)
     state = sum(value.nbytes for value in made.state_dict().values() if isinstance(value, torch.Tensor))
     momentum = sum(p.nbytes for p in made.parameters() if p.requires_grad)
-    assert made.bytes_at_most() >= 2 * (state + momentum)
+    assert made.bytes_changing() >= state + momentum
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from vista import models
+from vista import durable, models
 from vista.analysis.groups import grouped, read_runs
 from vista.analysis.table import comparison
 from vista.methods import available
 from vista.reproduce.ledger import add, read_record
-from vista.training.checkpoint import Checkpoints, split
+from vista.training import refusals
+from vista.training.checkpoint import BLOBS, FOLDER, Checkpoints, split
 from vista.training.events import Finished, Stepped
 from vista.training.loop import train
 from vista.training.network import load_model
@@ -128,3 +129,32 @@ def test_its_time_is_that_of_all_runs_it_took(trained: Run, tmp_path: Path, meth
     assert run.seconds() == pytest.approx(taken)
     assert 60 * minutes.mean == pytest.approx(taken)
     assert read_record(add(run, tmp_path, with_bits=False)).seconds == pytest.approx(taken, abs=0.051)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_its_checkpoints_take_no_more_room_than_was_asked_for(
+    make_config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """Also while one is being written, with one at every step; what is asked for is of tensors, not of their names."""
+    asked, taken, out = [], [0], RunFolder(tmp_path / "run")
+    ask = refusals.bytes_of_checkpoints
+    monkeypatch.setattr(refusals, "bytes_of_checkpoints", lambda *of: asked.append(ask(*of)) or asked[-1])
+
+    def look(what: str, path: Path) -> None:
+        if {FOLDER, BLOBS} & {*path.parts}:  # in the thread that writes them and deletes them
+            taken.append(tensors_on_disk(out))
+
+    monkeypatch.setattr(durable, "on_write", look)
+    for _ in train(make_config(method, epochs=2, checkpoint_seconds=0.0), out.path):
+        pass
+    assert 0.3 * asked[-1] < max(taken) <= asked[-1]
+
+
+def tensors_on_disk(run: RunFolder) -> int:
+    """Without the heads of the files, which name them."""
+    total = 0
+    for folder in (FOLDER, BLOBS):
+        for path in (run.path / folder).rglob("*.safetensors"):
+            content = path.read_bytes()
+            total += max(0, len(content) - 8 - int.from_bytes(content[:8], "little"))
+    return total

@@ -31,6 +31,7 @@ class Task:
     cutmix: bool = False  # whether pictures will be mixed
     earlier: dict[str, nn.Module] = field(default_factory=dict)  # trained networks of the runs it asked for, by role
     has_missing_labels: bool = False
+    num_test: int = 0  # test samples, whose predictions some methods keep
 
     @property
     def num_samples(self) -> int:
@@ -169,10 +170,14 @@ class Method(nn.Module):
         """What the method believes of the training samples at the end, probabilities ``[N, K]``."""
         return None
 
-    def bytes_at_most(self) -> int:
-        """Most that the method's state can take on disk: two checkpoints, with the momentum of its parameters."""
+    def bytes_changing(self) -> int:
+        """What of the method every checkpoint holds anew: parameters, with their momentum, buffers, and so on."""
         parameters = sum(p.nbytes * (2 if p.requires_grad else 1) for p in self.parameters())
-        return 2 * (parameters + sum(buffer.nbytes for buffer in self.buffers()))
+        return parameters + sum(buffer.nbytes for buffer in self.buffers())
+
+    def bytes_written_once(self) -> int:
+        """Most that its entries can take that are :class:`WrittenOnce`."""
+        return 0
 
     def advice_for_less_room(self) -> str:
         """What to change where that is too much, as the end of a sentence."""

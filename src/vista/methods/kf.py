@@ -90,9 +90,9 @@ class KnowledgeFusion(Method):
         )
         return fused.val, fused.test
 
-    def bytes_at_most(self) -> int:
-        """The validation samples' part; how many test samples there are is known only when they come."""
-        return self.task.epochs * len(self.task.val_labels) * self.task.num_classes * torch.float16.itemsize
+    def bytes_written_once(self) -> int:
+        rows = len(self.task.val_labels) + self.task.num_test
+        return self.task.epochs * rows * self.task.num_classes * torch.float16.itemsize
 
     def get_extra_state(self) -> dict[str, Any]:
         kept = {str(epoch): dict(probs) for epoch, probs in self._predictions.items()}

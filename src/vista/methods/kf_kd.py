@@ -152,9 +152,9 @@ class KnowledgeFusionDistilled(Method):
     def final_teacher(self) -> Tensor:
         return self.fused
 
-    def bytes_at_most(self) -> int:
+    def bytes_written_once(self) -> int:
         rows = self.task.num_samples + len(self.task.val_labels)
-        return super().bytes_at_most() + self.turning_point * rows * self.task.num_classes * torch.float16.itemsize
+        return self.turning_point * rows * self.task.num_classes * torch.float16.itemsize
 
     def get_extra_state(self) -> dict[str, Any]:
         kept = {str(epoch): dict(probs) for epoch, probs in self._predictions.items()}

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from vista.distiller import Vista
 from vista.methods.base import Batch, EpochEnd, Method, Task, WrittenOnce
 from vista.options import Options
-from vista.store import bytes_needed, readable
+from vista.store import BYTES_PER_VALUE, bytes_needed, readable
 
 NEUTRAL: dict[str, Any] = {"schedule": "fixed", "value": 0.0}
 
@@ -82,7 +82,11 @@ class VistaMethod(Method):
     def share_state(self, seen: Tensor) -> None:
         """Nothing: ``Vista`` has exchanged what the processes saw at the epoch's end."""
 
-    def bytes_at_most(self) -> int:
+    def bytes_changing(self) -> int:
+        """The running epoch's predictions, and which samples have one."""
+        return self.task.num_samples * (self.task.num_classes * BYTES_PER_VALUE + 1)
+
+    def bytes_written_once(self) -> int:
         return bytes_needed(self.task.num_samples, self.task.num_classes, self.task.epochs, self.config.tau)
 
     def advice_for_less_room(self) -> str:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from vista import coverage, exchange, schedule, teacher
 from vista.checks import unit_interval
 from vista.methods.base import EpochEnd, Method, Task, WrittenOnce
+from vista.store import states_at_most
 
 NEUTRAL: dict[str, Any] = {"cap": 0.0}
 
@@ -118,9 +119,8 @@ class VistaEma(Method):
                 del self._correct[s], self._states[s]
         return teacher.normalise({s: int(count) for s, count in zip(kept, counts) if s in self._states})
 
-    def bytes_at_most(self) -> int:
-        epochs, tau = self.task.epochs, self.config.tau
-        return self._bytes_per_state * (epochs if tau == 0 else min(epochs, int(1 / tau) + 1))
+    def bytes_written_once(self) -> int:
+        return self._bytes_per_state * states_at_most(self.task.epochs, self.config.tau)
 
     def advice_for_less_room(self) -> str:
         return f"; a tau above {self.config.tau:g} keeps the weights of fewer epochs, or use --out on a larger disk"

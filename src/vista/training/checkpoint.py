@@ -29,6 +29,8 @@ from vista import durable, exchange
 from vista.training.skeleton import join, split
 
 FORMAT = 1
+KEPT = 2  # the newest, and the one before
+AT_ONCE = KEPT + 1  # on disk, while one is being written
 FOLDER, BLOBS = "checkpoints", "blobs"
 STATE, TENSORS, MANIFEST = "state.json", "tensors.safetensors", "manifest.json"
 
@@ -145,7 +147,7 @@ class Checkpoints:
         """Keep the newest checkpoint and the one before; drop blobs that neither needs. The first process does it."""
         if not self.is_first:
             return
-        self._keep_only(self.names()[:2])
+        self._keep_only(self.names()[:KEPT])
         needed = set()
         for path in (self.run / FOLDER).glob("[!.]*"):
             try:

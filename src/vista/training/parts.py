@@ -50,6 +50,7 @@ def make_task(config: TrainConfig, samples: Samples, device: torch.device, earli
         cutmix=config.cutmix > 0,
         earlier={role: network.to(device) for role, network in earlier.items()},
         has_missing_labels=bool((labels < 0).any()),
+        num_test=len(samples.test),
     )
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from vista import exchange, models
 from vista.methods import Method
 from vista.store import readable
+from vista.training import checkpoint
 from vista.training.config import TrainConfig, differences
 from vista.training.network import does_not_take, in_words, network_name
 from vista.training.parts import make_loader, make_network_and_method
@@ -150,10 +151,15 @@ def refuse_lone_sample(
         ) from error
 
 
+def bytes_of_checkpoints(network: nn.Module, method: Method) -> int:
+    """Most that checkpoints take on disk: each holds weights, momentum, best weights and the method's own state."""
+    weights: int = sum(t.nbytes for t in network.state_dict().values())
+    return checkpoint.AT_ONCE * (3 * weights + method.bytes_changing()) + method.bytes_written_once()
+
+
 def refuse_full_disk(path: Path, network: nn.Module, method: Method) -> None:
     """Refuse before the run starts, or goes on, what its checkpoints could not hold at its end."""
-    weights = sum(t.nbytes for t in network.state_dict().values())
-    needed = 6 * weights + method.bytes_at_most()  # two checkpoints of weights, momentum and best weights
+    needed = bytes_of_checkpoints(network, method)
     path.mkdir(parents=True, exist_ok=True)
     free, held = shutil.disk_usage(path).free, RunFolder(path).checkpoints_size()
     if needed - held > free:

@@ -159,8 +159,8 @@ def test_the_room_it_asks_for_holds_its_anchors(make_task, network, tau, most):
         method.end_epoch(EpochEnd(epoch, network, logits, torch.zeros(0, 5), iter, pictures))
     kept = method.get_extra_state()["checkpoints"].values()
     assert len(kept) == most
-    assert method.bytes_at_most() >= sum(weights.nbytes for weights in kept)
-    assert method.bytes_at_most() <= 4 * flat_parameters(network).nbytes, "no epoch has more than one state"
+    assert method.bytes_written_once() >= sum(weights.nbytes for weights in kept)
+    assert method.bytes_written_once() <= 4 * flat_parameters(network).nbytes, "no epoch has more than one state"
 
 
 def test_it_says_that_it_is_a_reconstruction():

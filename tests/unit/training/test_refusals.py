@@ -202,14 +202,18 @@ def test_features_are_not_mixed_shifted_mirrored_or_turned(tmp_path: Path, chang
 def test_a_run_begins_only_where_its_checkpoints_fit_at_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: int
 ) -> None:
-    """Of two checkpoints each holds weights, momentum and the best weights; what the method keeps is shared."""
+    """Two, and a third that is being written; each holds weights, momentum and the best weights of its own."""
     network = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.BatchNorm1d(5))
     weights = 4 * (3 * 5 + 5 + 4 * 5) + 8  # float32, and the batches that BatchNorm counts
-    method: Any = SimpleNamespace(bytes_at_most=lambda: 1000, advice_for_less_room=lambda: ": keep fewer anchors")
+    method: Any = SimpleNamespace(
+        bytes_changing=lambda: 100,
+        bytes_written_once=lambda: 700,
+        advice_for_less_room=lambda: ": keep fewer anchors",
+    )
 
     def usage(path: Path) -> SimpleNamespace:
         assert path.is_dir()
-        return SimpleNamespace(free=2 * 3 * weights + 1000 - lacking)
+        return SimpleNamespace(free=3 * (3 * weights + 100) + 700 - lacking)
 
     monkeypatch.setattr(shutil, "disk_usage", usage)
     if not lacking:
@@ -223,15 +227,17 @@ def test_what_a_runs_own_checkpoints_hold_counts_as_room_for_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or a run that is resumed on a disk that was just large enough is refused for what it has saved itself."""
-    network = torch.nn.Linear(99, 10)  # 1000 weights of four bytes, six times
-    method: Any = SimpleNamespace(bytes_at_most=lambda: 1000, advice_for_less_room=lambda: "; use less")
-    monkeypatch.setattr(refusals.shutil, "disk_usage", lambda path: SimpleNamespace(free=24_500))
-    with pytest.raises(OSError, match=rf"{tmp_path} has 24.5 KB free, but checkpoints of this run may need 25 KB; use"):
+    network = torch.nn.Linear(99, 10)  # 1000 weights of four bytes, nine times
+    method: Any = SimpleNamespace(
+        bytes_changing=lambda: 0, bytes_written_once=lambda: 1000, advice_for_less_room=lambda: "; use less"
+    )
+    monkeypatch.setattr(refusals.shutil, "disk_usage", lambda path: SimpleNamespace(free=36_500))
+    with pytest.raises(OSError, match=rf"{tmp_path} has 36.5 KB free, but checkpoints of this run may need 37 KB; use"):
         refusals.refuse_full_disk(tmp_path, network, method)
     for file, size in {"checkpoints/a/tensors": 300, "blobs/a": 100, "last.safetensors": 100}.items():
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_bytes(bytes(size))
-    with pytest.raises(OSError, match=r"checkpoints of this run may need 24.6 KB more; use less"):
+    with pytest.raises(OSError, match=r"checkpoints of this run may need 36.6 KB more; use less"):
         refusals.refuse_full_disk(tmp_path, network, method)
     (tmp_path / "blobs" / "b").write_bytes(bytes(100))
     refusals.refuse_full_disk(tmp_path, network, method)
