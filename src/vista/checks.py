@@ -143,6 +143,29 @@ def check_finite(logits: Tensor, index: Tensor, epoch: int, name: str = "logits"
         )
 
 
+def predicted_classes(logits: Tensor, index: Integers | None, m: int, num_classes: int, epoch: int) -> Tensor:
+    """The classes that ``val_logits`` name for ``m`` validation samples, int64 ``[m]``, -1 for one without a row.
+
+    Rows are in the samples' order, or those of the samples ``index``; of one that comes twice the first counts.
+    """
+    if index is None and len(logits) != m:
+        raise ValueError(f"val_logits has {len(logits)} rows, but there are {m} val_labels")
+    rows = torch.arange(m) if index is None else check_index(index, m, "val_index").cpu()
+    check_logits(logits, len(rows), num_classes, "val_logits")
+    check_finite(logits, rows, epoch, "val_logits")
+    classes = torch.full((m,), -1)
+    classes[rows.flip(0)] = logits.argmax(dim=1).cpu().flip(0)
+    return classes
+
+
+def check_all_named(seen: Tensor) -> None:
+    """Refuse a validation of which ``seen`` ``[m]`` does not say that every sample came."""
+    absent = (~seen).nonzero().flatten().tolist()
+    if absent:
+        m = len(seen)
+        raise ValueError(f"val_index names {m - len(absent)} of {m} samples; the first absent one is {absent[0]}")
+
+
 def first_few(samples: Sequence[int] | NDArray[np.int64], most: int = 8) -> str:
     """Numbers of samples as an error names them."""
     more = f" and {len(samples) - most} more" if len(samples) > most else ""

@@ -6,8 +6,8 @@ uint64 words, and the sweep is then one cumulative OR and one population count, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from vista.checks import real
 
 Order = Literal["accuracy", "newest"]
-ORDERS: tuple[Order, ...] = ("accuracy", "newest")
+ORDERS: tuple[Order, ...] = get_args(Order)
 Bits = NDArray[np.uint64]
 Counts = NDArray[np.int64]
 
@@ -27,11 +27,6 @@ def pack(correct: NDArray[np.bool_]) -> Bits:
     packed = np.zeros((n, words * 8), dtype=np.uint8)
     packed[:, : -(-m // 8)] = np.packbits(correct, axis=1)
     return packed.view(np.uint64)
-
-
-def unpack(bits: Bits, m: int) -> NDArray[np.bool_]:
-    """The inverse of :func:`pack`: bool ``[n, m]``."""
-    return np.unpackbits(np.ascontiguousarray(bits).view(np.uint8), axis=1, count=m).astype(np.bool_)
 
 
 def sizes(bits: Bits) -> Counts:
@@ -75,19 +70,38 @@ def check_tau(tau: float) -> float:
     return tau
 
 
+def admit(
+    states: Sequence[int],
+    bits: Bits,
+    epoch: int,
+    newest: Bits,
+    *,
+    m: int,
+    tau: float,
+    order: Order = "accuracy",
+    prunes: bool = True,
+) -> tuple[list[int], Counts, Bits]:
+    """Algorithm 2, lines 1 to 3: state ``epoch`` joins the kept ones, and what adds too little leaves.
+
+    ``bits`` ``[n, words]`` belong to ``states``, oldest first, and ``newest`` ``[1, words]`` to the one that joins. The
+    states that stay come back with their counts and their bits.
+    """
+    joined = np.concatenate([bits, newest])
+    counts = sweep(joined, order)
+    stays = above_tolerance(counts, tau, m) if prunes else np.ones(len(counts), np.bool_)
+    kept = [s for s, stay in zip([*states, epoch], stays, strict=True) if stay]
+    return kept, counts[stays], np.ascontiguousarray(joined[stays])
+
+
 def light(bits: Bits, m: int, tau: float, order: Order = "accuracy") -> Iterator[dict[int, int]]:
     """Algorithm 2 from the start: for each epoch ``t`` the anchors ``{epoch: count}``, oldest first.
 
     What is pruned never returns; the count of a survivor may then grow. ``tau=0`` prunes what Basic gives weight 0.
     """
-    tau = check_tau(tau)
-    kept: list[int] = []
+    tau, kept, rows = check_tau(tau), list[int](), bits[:0]
     for t in range(1, len(bits) + 1):
-        kept.append(t)
-        counts = sweep(bits[np.array(kept) - 1], order)
-        anchors = above_tolerance(counts, tau, m)
-        kept = [s for s, is_anchor in zip(kept, anchors, strict=True) if is_anchor]
-        yield dict(zip(kept, counts[anchors].tolist(), strict=True))
+        kept, counts, rows = admit(kept, rows, t, bits[t - 1 : t], m=m, tau=tau, order=order)
+        yield dict(zip(kept, counts.tolist(), strict=True))
 
 
 def lifespans(bits: Bits, m: int, tau: float = 0.0) -> Counts:

@@ -6,7 +6,7 @@ import hashlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,16 +14,23 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vista import coverage, exchange, schedule, teacher
-from vista.checks import as_labels, as_logits, as_numbers, check_finite, check_index, check_logits, whole
+from vista.checks import (
+    as_labels,
+    as_logits,
+    as_numbers,
+    check_all_named,
+    check_finite,
+    check_index,
+    check_logits,
+    predicted_classes,
+    whole,
+)  # fmt: skip
 from vista.distiller_state import FORMAT, check_parts
 from vista.faults import FirstFault
 from vista.losses import Reduction, cross_entropy_and_probs, one_hot, reduce, rows_with_target, transformed, wide
-from vista.options import Options
+from vista.options import Options, Record, Start
 from vista.schedule import check_epochs
 from vista.store import PredictionStore, check_room
-
-Record = Literal["train", "eval"]
-Start = Literal["hard", "uniform"]
 
 
 @dataclass(frozen=True)
@@ -324,23 +331,10 @@ class Vista:
 
     def _coverage_of(self, logits: Tensor, index: Tensor | NDArray[Any] | Sequence[int] | None) -> NDArray[np.bool_]:
         """Which validation samples are right, bool ``[m]``, over all processes."""
-        m = len(self._val_labels)
-        if index is None:
-            if len(logits) != m:
-                raise ValueError(f"val_logits has {len(logits)} rows, but there are {m} val_labels")
-            given = torch.arange(m)
-        else:
-            given = check_index(index, m, "val_index").cpu()
-        check_logits(logits, len(given), self.num_classes, "val_logits")
-        check_finite(logits, given, self.epoch + 1, "val_logits")
-        right = (logits.argmax(dim=1).cpu() == self._val_labels[given]).to(torch.int32)
-        correct, seen = torch.zeros(m, dtype=torch.int32), torch.zeros(m, dtype=torch.bool)
-        correct[given.flip(0)] = right.flip(0)  # of a sample that comes twice the first counts
-        seen[given] = True
+        classes = predicted_classes(logits, index, len(self._val_labels), self.num_classes, self.epoch + 1)
+        correct, seen = (classes == self._val_labels).to(torch.int32), classes >= 0
         exchange.merge_rows(correct, seen)
-        if not seen.all():
-            absent = (~seen).nonzero().flatten().tolist()
-            raise ValueError(f"val_index names {m - len(absent)} of {m} samples; the first absent one is {absent[0]}")
+        check_all_named(seen)
         return correct.numpy().astype(np.bool_)
 
     def _take_train_logits(self, logits: Tensor) -> None:
@@ -368,17 +362,19 @@ class Vista:
     # ---------------------------------------------------------------- the method
 
     def _admit(self, epoch: int, correct: NDArray[np.bool_]) -> None:
-        """Algorithm 2, lines 1 to 3: the newest state joins the kept ones, and what adds too little leaves."""
-        states = [*self._states, epoch]
-        bits = np.concatenate([self._bits, coverage.pack(correct[None])])
-        counts = coverage.sweep(bits, self._options.order)
-        kept = coverage.above_tolerance(counts, self.tau, len(correct))
-        if self._options.needs_every_state:
-            kept[:] = True
-        self._states = [s for s, keep in zip(states, kept, strict=True) if keep]
-        self._counts = counts[kept].tolist()
-        self._bits = np.ascontiguousarray(bits[kept])
-        if kept[-1]:
+        """The newest state joins the kept ones, and what adds too little leaves, its predictions with it."""
+        self._states, counts, self._bits = coverage.admit(
+            self._states,
+            self._bits,
+            epoch,
+            coverage.pack(correct[None]),
+            m=len(correct),
+            tau=self.tau,
+            order=self._options.order,
+            prunes=not self._options.needs_every_state,
+        )
+        self._counts = counts.tolist()
+        if epoch in self._states:
             self._store.keep(epoch)
         for s in set(self._store.states) - set(self._states):
             del self._store.states[s]

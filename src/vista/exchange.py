@@ -79,18 +79,29 @@ def agree(decision: bytes, what: str) -> None:
 
 def total(value: Tensor) -> Tensor:
     """The sum of ``value`` over all ranks."""
+    if not active():
+        return value
     sent = value.detach().to(_device(), copy=True)
     dist.all_reduce(sent, op=dist.ReduceOp.SUM)
     return sent.to(value.device)
 
 
 def sum_gradients(parameters: Sequence[Parameter]) -> None:
-    """Replace every gradient by its sum over the ranks, in one message; a rank without a share counts as zero."""
+    """Replace every gradient by its sum over the ranks, in one message; a rank without one counts as zero.
+
+    What has no gradient on any rank stays without, as in one process: an optimiser would decay it otherwise.
+    """
+    if not active():
+        return
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-    flat = torch.cat([g.flatten() for g in gradients])
+    own = torch.tensor([p.grad is not None for p in parameters]).to(gradients[0])
+    flat = torch.cat([*(g.flatten() for g in gradients), own])
     dist.all_reduce(flat, op=dist.ReduceOp.SUM)
-    for parameter, part in zip(parameters, flat.split([g.numel() for g in gradients]), strict=True):
-        parameter.grad = part.view_as(parameter)
+    *sums, ranks = flat.split([*(g.numel() for g in gradients), len(own)])
+    # A rank that has them all need not look, and so does not wait.
+    anywhere = ranks.tolist() if any(p.grad is None for p in parameters) else [1.0] * len(sums)
+    for parameter, part, count in zip(parameters, sums, anywhere, strict=True):
+        parameter.grad = part.view_as(parameter) if count else None
 
 
 def first_ranks_word(value: int) -> int:
@@ -116,4 +127,4 @@ def first_ranks_words(words: list[str]) -> list[str]:
 
 def all_say(yes: bool) -> bool:
     """Whether every rank says yes."""
-    return bool(total(torch.tensor([not yes])) == 0) if active() else yes
+    return bool(total(torch.tensor([not yes])) == 0)

@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from vista import coverage, schedule, teacher
 from vista.checks import real, whole
+from vista.coverage import Order
+from vista.schedule import Schedule
+from vista.teacher import Weights
+
+Record = Literal["train", "eval"]
+Start = Literal["hard", "uniform"]
 
 
 @dataclass(frozen=True)
 class Options:
     tau: float = 0.0
     """Prune states that add at most this fraction of the validation set; 0 is Basic, 0.01 the paper's Light."""
-    record: Literal["train", "eval"] = "train"
+    record: Record = "train"
     """Remember predictions of the training pass itself, or of a clean pass after each epoch."""
-    schedule: Literal["exp", "linear", "cosine", "fixed"] = "exp"
+    schedule: Schedule = "exp"
     """How the teacher's weight beta rises."""
     k: float = 2.0
     """Curvature of the exp schedule."""
     value: float | None = None
     """Beta of the fixed schedule."""
-    order: Literal["accuracy", "newest"] = "accuracy"
+    order: Order = "accuracy"
     """Which states claim samples first."""
-    weights: Literal["coverage", "accuracy", "uniform"] = "coverage"
+    weights: Weights = "coverage"
     """What a state's weight comes from."""
     smoothing: int = 1
     """Width in epochs of the window predictions are averaged over."""
-    start: Literal["hard", "uniform"] = "hard"
+    start: Start = "hard"
     """Targets of epoch 1 under a fixed schedule: the labels, or blended with a uniform teacher."""
 
     def __post_init__(self) -> None:
@@ -44,10 +50,10 @@ class Options:
         schedule.check_form(self.k, self.schedule, self.value)
         coverage.check_tau(self.tau)
         choices = (
-            ("record", self.record, ("train", "eval")),
+            ("record", self.record, get_args(Record)),
             ("order", self.order, coverage.ORDERS),
             ("weights", self.weights, teacher.WEIGHTS),
-            ("start", self.start, ("hard", "uniform")),
+            ("start", self.start, get_args(Start)),
         )
         for name, given, known in choices:
             if given not in known:

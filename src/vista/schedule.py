@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, get_args
 
 from vista.checks import real, whole
 
 Schedule = Literal["exp", "linear", "cosine", "fixed"]
-SCHEDULES: tuple[Schedule, ...] = ("exp", "linear", "cosine", "fixed")
+SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 
 
 def beta(t: int, epochs: int, k: float = 2.0, schedule: Schedule = "exp", value: float | None = None) -> float:

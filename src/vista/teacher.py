@@ -6,13 +6,13 @@ import functools
 import subprocess
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 Weights = Literal["coverage", "accuracy", "uniform"]
-WEIGHTS: tuple[Weights, ...] = ("coverage", "accuracy", "uniform")
+WEIGHTS: tuple[Weights, ...] = get_args(Weights)
 # Rows summed at a time by each thread: their float32 sum stays in the core's cache while the states stream past.
 ROWS_PER_CPU_THREAD = 1024
 

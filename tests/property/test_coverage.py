@@ -145,5 +145,5 @@ def test_the_deviation_gap_lies_between_nothing_and_the_accuracy(correct: Matrix
 def test_packing_loses_nothing(correct: Matrix) -> None:
     bits = coverage.pack(correct)
     assert bits.shape == (len(correct), -(-correct.shape[1] // 64))
-    assert (coverage.unpack(bits, correct.shape[1]) == correct).all()
+    assert (np.unpackbits(bits.view(np.uint8), axis=1, count=correct.shape[1]) == correct).all()
     assert coverage.sizes(bits).tolist() == correct.sum(axis=1).tolist()

@@ -101,7 +101,8 @@ def _single_calls(rank: int, world: int) -> dict[str, Any]:
     first, second = torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(3, 1))
     first.grad = torch.full((2,), float(rank + 1))
     second.grad = torch.ones(3, 1) if rank == 0 else None  # a rank without a share
-    exchange.sum_gradients([first, second])
+    unused = torch.nn.Parameter(torch.zeros(2))
+    exchange.sum_gradients([first, second, unused])
     try:
         exchange.agree(b"same" if rank == 0 else b"other", "the anchors of epoch 3")
         disagreement = None
@@ -114,6 +115,7 @@ def _single_calls(rank: int, world: int) -> dict[str, Any]:
         "seen": seen,
         "broadcast": weights.detach(),
         "gradients": [first.grad, second.grad],
+        "unused": unused.grad,
         "disagreement": disagreement,
         "other_labels": _other_labels(rank),
         "total": exchange.total(counts),
@@ -192,6 +194,7 @@ def test_sums_and_the_first_ranks_word_reach_everybody(ranks, world: int) -> Non
     for rank, result in enumerate(ranks[world]):
         assert result["broadcast"].tolist() == [0.0, 0.0]
         assert [g.flatten().tolist() for g in result["gradients"]] == [[total] * 2, [1.0] * 3]
+        assert result["unused"] is None, "an optimiser decays whatever has a gradient"
         assert result["total"].tolist() == [total - world, world]
         assert result["word"] == 5
         assert result["counts"].tolist() == [rank, 1], "what was summed stays each rank's own"

@@ -14,7 +14,16 @@ from torch import Tensor
 
 from vista import durable
 from vista.analysis.other_tools import line
-from vista.checks import Integers, as_integers, as_labels, check_finite, check_index, check_logits
+from vista.checks import (
+    Integers,
+    as_integers,
+    as_labels,
+    as_logits,
+    check_all_named,
+    check_finite,
+    check_logits,
+    predicted_classes,
+)  # fmt: skip
 from vista.training.record import EPOCHS, TEST, VAL_GIVEN, VAL_TRUE, Record
 
 DESCRIPTION = "trajectory.json"
@@ -61,6 +70,7 @@ class TrajectoryRecorder:
             "config": _checked(config or {}),
         }
         self._record = self._open(json.loads(json.dumps(description)))  # as it will be read back: tuples are lists
+        self._last_seen = self._on_disk()
 
     def _open(self, description: dict[str, Any]) -> Record | None:
         """The record so far, if the folder has one of the same training."""
@@ -112,37 +122,36 @@ class TrajectoryRecorder:
             raise ValueError("test_logits and test_labels belong together, but one of them did not come")
         if test_logits is not None and test_labels is not None:
             correct[TEST] = self._test(test_logits, test_labels, number)
+        if self._on_disk() != self._last_seen:
+            raise RuntimeError(
+                f"the record in {self.folder} is no longer what this recorder left there: is another one at work? "
+                "A new TrajectoryRecorder goes on with what the folder holds now"
+            )
         record = self._record_until(number - 1, correct)
         record.append(line(number, correct), {"epoch": number}, correct)
         record.write(self.folder)
-        self._record = record
+        self._record, self._last_seen = record, self._on_disk()
         return number
 
+    def _on_disk(self) -> bytes:
+        """The record's lines as the folder has them now."""
+        lines = self.folder / EPOCHS
+        return lines.read_bytes() if lines.exists() else b""
+
     def _guesses(self, logits: Tensor | NDArray[Any], index: Integers | None, epoch: int) -> Tensor:
-        m = len(self._given)
-        values = torch.as_tensor(logits).detach()
-        if index is None and len(values) != m:
-            raise ValueError(f"val_logits has {len(values)} rows, but there are {m} val_labels")
-        rows = torch.arange(m) if index is None else check_index(index, m, "val_index").cpu()
+        values = as_logits(logits, "val_logits").detach()
         if self._is_counted and values.ndim == 2 and values.shape[1] > self.num_classes:
             highest, there = self.num_classes - 1, values.shape[1]
             raise ValueError(
                 f"val_logits has {there} classes, but val_labels end at {highest}: say num_classes={there}"
             )
-        check_logits(values, len(rows), self.num_classes, "val_logits")
-        check_finite(values, rows, epoch, "val_logits")
-        guesses = torch.full((m,), -1)
-        guesses[rows.flip(0)] = values.argmax(dim=1).cpu().flip(0)
-        absent = (guesses < 0).nonzero().flatten()
-        if len(absent):
-            raise ValueError(
-                f"val_index names {m - len(absent)} of {m} samples; the first absent one is {int(absent[0])}"
-            )
+        guesses = predicted_classes(values, index, len(self._given), self.num_classes, epoch)
+        check_all_named(guesses >= 0)
         return guesses
 
     def _test(self, logits: Tensor | NDArray[Any], labels: Integers, epoch: int) -> NDArray[np.bool_]:
         truth = as_labels(labels, self.num_classes, "test_labels")
-        values = torch.as_tensor(logits).detach()
+        values = as_logits(logits, "test_logits").detach()
         check_logits(values, len(truth), self.num_classes, "test_logits")
         check_finite(values, torch.arange(len(truth)), epoch, "test_logits")
         right: NDArray[np.bool_] = (values.argmax(dim=1).cpu() == truth).numpy()

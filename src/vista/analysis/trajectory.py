@@ -5,18 +5,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vista import coverage
 from vista.store import BYTES_PER_VALUE
+from vista.teacher import Weights
 
 Matrix = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
-Weights = Literal["coverage", "accuracy", "uniform"]
 
 
 def intermediate_accuracy(correct: Matrix) -> Floats:

@@ -92,7 +92,7 @@ class VistaEma(Method):
         super().__init__(task, network, config)
         self._bytes_per_state = sum(p.nbytes for p in network.parameters())
         self._states: dict[int, Tensor] = {}  # weights [P] of the anchors, by epoch, on the host
-        self._correct: dict[int, np.ndarray] = {}  # which validation samples these have right, bool [m]
+        self._bits = coverage.pack(np.zeros((0, len(task.val_labels)), np.bool_))  # what these have right, oldest first
 
     def end_epoch(self, end: EpochEnd) -> dict[str, Any]:
         """Admit the new state, prune, and draw the network towards the anchors' mean.
@@ -108,16 +108,14 @@ class VistaEma(Method):
         return {"beta": share, "anchors": len(weights)}
 
     def _admit(self, end: EpochEnd) -> dict[int, float]:
-        """Algorithm 2, lines 1 to 3; the weights of the states that stay."""
-        self._correct[end.epoch] = (end.val_logits.argmax(dim=1) == self.task.val_labels).cpu().numpy()
-        self._states[end.epoch] = flat_parameters(end.network).cpu()
-        kept = sorted(self._correct)
-        counts = coverage.sweep(coverage.pack(np.stack([self._correct[s] for s in kept])))
-        anchors = coverage.above_tolerance(counts, self.config.tau, len(self.task.val_labels))
-        for s, is_anchor in zip(kept, anchors):
-            if not is_anchor:
-                del self._correct[s], self._states[s]
-        return teacher.normalise({s: int(count) for s, count in zip(kept, counts) if s in self._states})
+        """The weights of the states that stay once the new one has joined."""
+        correct = (end.val_logits.argmax(dim=1) == self.task.val_labels).cpu().numpy()
+        states, newest = {**self._states, end.epoch: flat_parameters(end.network).cpu()}, coverage.pack(correct[None])
+        kept, counts, self._bits = coverage.admit(
+            sorted(self._states), self._bits, end.epoch, newest, m=len(correct), tau=self.config.tau
+        )
+        self._states = {s: states[s] for s in kept}
+        return teacher.normalise(dict(zip(kept, counts.tolist(), strict=True)))
 
     def bytes_written_once(self) -> int:
         return self._bytes_per_state * states_at_most(self.task.epochs, self.config.tau)
@@ -128,9 +126,9 @@ class VistaEma(Method):
     def get_extra_state(self) -> dict[str, Any]:
         return {
             "checkpoints": WrittenOnce({str(s): weights for s, weights in self._states.items()}),
-            "correct": {str(s): torch.from_numpy(correct) for s, correct in self._correct.items()},
+            "coverage": torch.from_numpy(self._bits.view(np.uint8).copy()),
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         self._states = {int(s): weights.cpu() for s, weights in state["checkpoints"].items()}
-        self._correct = {int(s): correct.cpu().numpy() for s, correct in state["correct"].items()}
+        self._bits = np.ascontiguousarray(state["coverage"].cpu().numpy()).view(np.uint64)

@@ -258,10 +258,11 @@ def forgotten_classes(groups: Sequence[Group]) -> list[ForgottenClasses]:
     panels = []
     for group in groups:
         classes = group.runs[0].classes
-        known = [(run, run.val_true if labels == "true" else run.val_labels) for run in group.runs]
-        if classes is None or any(own is None for _, own in known):
+        known = [run.val_true if labels == "true" else run.val_labels for run in group.runs]
+        if classes is None or any(own is None for own in known):
             continue
-        found = [forgotten.per_class(run.correct(labels), own, len(classes)) for run, own in known if own is not None]
+        matrices = zip(_matrices(group, labels), known, strict=True)
+        found = [forgotten.per_class(correct, own, len(classes)) for correct, own in matrices if own is not None]
         samples, lost, times = (
             np.sum([getattr(one, field) for one in found], axis=0) for field in ("samples", "lost", "times_lost")
         )

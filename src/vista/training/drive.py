@@ -179,11 +179,12 @@ def deterministic(wanted: bool) -> Iterator[None]:
     """Only kernels that give the same bits every time; otherwise the fastest, found by trying."""
     if wanted:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
+    enabled, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    benchmark = torch.backends.cudnn.benchmark
     torch.use_deterministic_algorithms(wanted)
     torch.backends.cudnn.benchmark = not wanted
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before[0])
-        torch.backends.cudnn.benchmark = before[1]
+        torch.use_deterministic_algorithms(enabled, warn_only=warns)
+        torch.backends.cudnn.benchmark = benchmark

@@ -94,10 +94,7 @@ class Engine:
     def mean_loss(self) -> float:
         """Mean training loss of the epoch so far, over all processes."""
         sizes = torch.tensor([self.loader.size(step) for step in range(self.loader.steps)], dtype=torch.float64)
-        total = (self.losses.cpu().double() * sizes).sum()
-        if exchange.active():
-            total = exchange.total(total)
-        return float(total / sizes.sum())
+        return float(exchange.total((self.losses.cpu().double() * sizes).sum()) / sizes.sum())
 
     def look(self) -> Look:
         """Enqueue a copy of the losses behind the steps enqueued so far: nobody waits, and more may follow."""
@@ -129,7 +126,7 @@ class Engine:
             self.losses.index_copy_(0, self.counter, loss.detach().float().view(1))
             if self.device.type != "cuda" and not bool(torch.isfinite(loss)):
                 raise NotFinite(self.steps_done)
-        if exchange.world_size() > 1:
+        if exchange.active():
             exchange.sum_gradients(self._parameters())
         self.optimizer.step()
         self.method.after_step(self.network)

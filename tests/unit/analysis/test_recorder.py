@@ -63,6 +63,29 @@ def test_rows_in_another_order_are_put_in_their_place_and_of_two_the_first_count
     assert (read_run(tmp_path).correct("given")[0] == HAND[1]).all()
 
 
+@pytest.mark.parametrize(
+    "turned", [lambda array: array[:, ::-1][:, ::-1], lambda array: array.astype(">f4")], ids=["reversed", "big-endian"]
+)
+def test_arrays_come_however_they_lie_in_memory(tmp_path: Path, turned) -> None:
+    recorder = TrajectoryRecorder(tmp_path, LABELS)
+    logits = turned(logits_of(HAND[1]).numpy())
+    recorder.end_epoch(logits, test_logits=logits, test_labels=LABELS)
+    assert (read_run(tmp_path).correct("given")[0] == HAND[1]).all()
+    assert (read_run(tmp_path).correct("test")[0] == HAND[1]).all()
+
+
+def test_two_recorders_of_one_folder_do_not_write_over_each_other(tmp_path: Path) -> None:
+    first, second = (TrajectoryRecorder(tmp_path, LABELS) for _ in range(2))
+    first.end_epoch(logits_of(HAND[0]))
+    first.end_epoch(logits_of(HAND[1]))
+    with pytest.raises(RuntimeError, match="is no longer what this recorder left there"):
+        second.end_epoch(logits_of(~HAND[0]))
+    first.end_epoch(logits_of(HAND[2]))
+    assert (read_run(tmp_path).correct("given") == HAND[:3]).all()
+    third = TrajectoryRecorder(tmp_path, LABELS)
+    assert third.end_epoch(logits_of(HAND[3])) == 4
+
+
 def test_a_restart_goes_on_and_may_go_back_to_its_checkpoint(tmp_path: Path) -> None:
     first = TrajectoryRecorder(tmp_path, LABELS, config={"lr": (0.1, 0.2)})
     first.end_epoch(logits_of(HAND[0]))

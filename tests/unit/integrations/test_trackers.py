@@ -78,15 +78,28 @@ def test_logits_of_other_samples_are_refused_and_nothing_is_told():
     vista = Vista([0, 1], num_classes=2, epochs=2, val_labels=[0, 1])
     vista.loss(torch.zeros(2, 2, requires_grad=True), [0, 1])
     summary = vista.end_epoch(torch.eye(2))
-    with pytest.raises(ValueError, match=r"^val_logits has shape \(3, 2\), but 2 samples of 2 classes came"):
+    with pytest.raises(ValueError, match=r"^val_logits has 3 rows, but there are 2 val_labels"):
         watch.epoch(summary, torch.zeros(3, 2))
     with pytest.raises(ValueError, match=r"^val_logits has shape \(2,\), but rows of logits"):
         watch.epoch(summary, torch.zeros(2))
+    with pytest.raises(ValueError, match="val_logits have 0 of val_labels right, but those that end_epoch got had 1: "):
+        watch.epoch(summary, torch.eye(2).flip(0))
     assert tracker.lines == {}
     watch.epoch(summary, torch.eye(2))
     assert tracker.lines[1]["vista/accuracy"] == 1.0
     with pytest.raises(TypeError, match="val_labels is a list_iterator that holds no plain numbers"):
         Watch(tracker, iter([0, 1]))
+
+
+def test_rows_in_another_order_are_put_in_their_place(task):
+    tracker, vista = InMemory(), task.vista()
+    watch, truth = Watch(tracker, task.val_labels), torch.nn.functional.one_hot(task.val_labels, 10).float()
+    for epoch in vista.epochs():
+        vista.loss(torch.zeros(len(task.labels), 10, requires_grad=True), torch.arange(len(task.labels)))
+        order = torch.randperm(len(truth), generator=torch.Generator().manual_seed(epoch))
+        watch.epoch(vista.end_epoch(truth[order], val_index=order), truth[order], val_index=order)
+    assert [values["vista/accuracy"] for values in tracker.lines.values()] == [1.0] * vista.num_epochs
+    assert [values["vista/deviation_gap"] for values in tracker.lines.values()] == [0.0] * vista.num_epochs
 
 
 def test_a_run_in_which_no_epoch_ended_is_named(tmp_path):
@@ -227,7 +240,10 @@ def test_a_resumed_watch_without_its_state_claims_no_gap_and_draws_nothing(task)
 
 
 def test_the_state_of_other_samples_is_refused(task):
-    with pytest.raises(ValueError, match="but this Watch has 3 validation samples"):
-        Watch(InMemory(), [0, 1, 2]).load_state_dict(
-            {"lines": [{}], "rows": torch.zeros(1, 9, dtype=torch.uint8), "options": {}, "is_whole": True}
-        )
+    watch = Watch(InMemory(), task.val_labels)
+    train(task, watch)
+    fewer = Watch(InMemory(), task.val_labels[:-1])  # as many bytes
+    with pytest.raises(ValueError, match="the state has 100 validation samples, but this Watch has 99"):
+        fewer.load_state_dict(watch.state_dict())
+    with pytest.raises(ValueError, match=r"the state has rows \(3, 13\) for 4 epochs: it is damaged"):
+        watch.load_state_dict({**watch.state_dict(), "rows": watch.state_dict()["rows"][:3]})

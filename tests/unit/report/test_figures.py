@@ -168,6 +168,16 @@ def test_forgotten_classes_are_sorted_by_the_share_lost() -> None:
     assert figures.forgotten_classes(ONE) == []
 
 
+def test_forgotten_classes_are_those_of_the_epochs_that_all_seeds_have() -> None:
+    """As in every other figure: of a group that is under way, one run may be ahead of another."""
+    known = {"classes": ("x", "y"), "val_labels": np.array([1, 1, 1, 0, 0, 0])}
+    ahead, behind = hand_run(**known), hand_run("b", HAND[:1], **known)
+    (panel,) = figures.forgotten_classes([Group("both", (ahead, behind))])
+    assert panel.lost.tolist() == [0, 0], "after one epoch nothing has been forgotten"
+    (gap,) = figures.forgetting([Group("both", (ahead, behind))])
+    assert gap.mean_gap.value == 0
+
+
 def test_timeline_holds_the_weights_of_every_teacher() -> None:
     expected = [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0.8, 0.2, 0], [0, 0.8, 0, 0.2]]
     assert figures.timeline(ONE)[0].weights == pytest.approx(np.array(expected))

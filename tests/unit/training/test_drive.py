@@ -342,6 +342,17 @@ def test_deterministic_is_wanted_and_undone(before: bool, monkeypatch: pytest.Mo
         assert torch.backends.cudnn.benchmark is before
 
 
+def test_who_asked_for_warnings_alone_has_them_again_afterwards() -> None:
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        with deterministic(True):
+            assert not torch.is_deterministic_algorithms_warn_only_enabled()
+        assert torch.are_deterministic_algorithms_enabled()
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 def test_one_run_that_is_to_be_deterministic_makes_all_beside_it_so(
     data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
