@@ -6,7 +6,6 @@ import json
 import logging
 import warnings
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import torch
@@ -40,12 +39,10 @@ class Export:
 
 def run(argv: list[str]) -> int:
     flags = parse(Export, argv, "export", "Write a run's network as a model that needs nothing of vista.")
-    write = {".safetensors": as_safetensors, ".onnx": as_onnx}.get(Path(flags.to).suffix)
-    if write is None:
-        raise ValueError(f"--to is {flags.to!r}, but it must end in .safetensors or .onnx")
-    path = file_to_write("to", flags.to)
+    path = file_to_write("to", flags.to, tuple(WRITERS))
     folder = RunFolder.open(flags.run)
     network = load_model(folder.path, flags.which, flags.network)
+    write = WRITERS[path.suffix.lower()]
     durable.write(path, write(network, description(folder, flags.which)))
     note_fusion(folder.config())
     epoch = folder.metrics()[flags.which]["epoch"]
@@ -95,6 +92,9 @@ def as_onnx(network: nn.Module, about: dict[str, Any]) -> bytes:
     model = program.model_proto
     onnx.helper.set_model_props(model, {name: _text(value) for name, value in about.items()})
     return bytes(model.SerializeToString())
+
+
+WRITERS = {".safetensors": as_safetensors, ".onnx": as_onnx}
 
 
 def _text(value: Any) -> str:

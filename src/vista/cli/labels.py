@@ -15,7 +15,7 @@ from vista.analysis import suspect_files, suspects
 from vista.analysis.suspects import Suspects
 from vista.cli import terminal
 from vista.cli.arguments import parse
-from vista.cli.output_paths import file_to_write, folder_to_write
+from vista.cli.output_paths import TABLE, Kept, file_to_write, folder_to_write, trained_on, what_it_holds
 from vista.training.run_folder import RunFolder
 
 HELP = "rank the training samples whose given label looks wrong"
@@ -54,7 +54,11 @@ def run(argv: list[str]) -> int:
     count = _count(flags, found)
     place = folder_to_write("out", flags.out) if flags.out else folder.path
     written = [place / suspect_files.TABLE, place / suspect_files.LIST]
-    clean = None if flags.clean is None else _label_file(flags.clean, written)
+    kept = list(trained_on(folder.config()))
+    for path in written:
+        if (held := what_it_holds(path, kept)) is not None:
+            raise ValueError(f"out is {place}, but its {path.name} holds {held}: name another folder")
+    clean = None if flags.clean is None else _label_file(flags.clean, written, kept)
     place.mkdir(parents=True, exist_ok=True)
     suspect_files.write_csv(written[0], found, count)
     suspect_files.write_json(written[1], found, count)
@@ -74,11 +78,9 @@ def run(argv: list[str]) -> int:
     return 0
 
 
-def _label_file(given: str, lists: list[Path]) -> Path:
-    """Where the corrected labels go: a CSV, which is read by its name, and none of the lists."""
-    path = file_to_write("clean", given)
-    if path.suffix.lower() != ".csv":
-        raise ValueError(f"clean is {path}, but the labels are written as CSV: name a file that ends in .csv")
+def _label_file(given: str, lists: list[Path], kept: Kept) -> Path:
+    """Where the corrected labels go: none of the lists, which are written too."""
+    path = file_to_write("clean", given, TABLE, kept)
     if path.resolve() in [each.resolve() for each in lists]:
         raise ValueError(f"clean is {path}, where the list of suspected labels goes: name another file")
     return path

@@ -15,7 +15,7 @@ from vista import durable, spreadsheet
 from vista.cli import terminal
 from vista.cli.arguments import parse
 from vista.cli.fusion_note import note_fusion
-from vista.cli.output_paths import file_to_write
+from vista.cli.output_paths import TABLE, file_to_write, trained_on
 from vista.data import source
 from vista.data.arrays import checked_inputs
 from vista.data.folder import pictures
@@ -49,11 +49,10 @@ class Predict:
 def run(argv: list[str]) -> int:
     flags = parse(Predict, argv, "predict", "Predict the classes of samples that a run may never have seen.")
     check_device(flags.device)
-    out = file_to_write("out", flags.out)
-    own = source.path_of(flags.data, flags.root)
-    if own is not None and out.resolve() == own[1].resolve():
-        raise ValueError(f"out is {out}, which holds the samples: name another file")
     folder = RunFolder.open(flags.run)
+    own = source.path_of(flags.data, flags.root)
+    read = [] if own is None else [(own[1], "the samples")]
+    out = file_to_write("out", flags.out, TABLE, (*read, *trained_on(folder.config())))
     classes = folder.data()["classes"]
     ids, inputs, files = samples(folder, flags.data, flags.root)
     scores = logits(folder, flags.which, inputs, flags.device, flags.network).astype(np.float64)

@@ -14,7 +14,7 @@ from vista.analysis.groups import grouped, read_runs
 from vista.analysis.runs import Run
 from vista.cli import terminal
 from vista.cli.arguments import parse, peek
-from vista.cli.output_paths import file_to_write, folder_to_write
+from vista.cli.output_paths import PAGE, file_to_write, folder_to_write
 from vista.report import drawing
 from vista.report.page import write_page
 from vista.report.payload import counted
@@ -34,7 +34,7 @@ class Report:
     runs: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="RUN...")]
     """What to draw; runs that differ in their seeds alone are drawn as one, with a band."""
     out: Annotated[str | None, tyro.conf.arg(aliases=["-o"], metavar="FILE")] = None
-    """The page; report.html if neither this nor --figures is given."""
+    """The page, an .html file; report.html if neither this nor --figures is given."""
     figures: Annotated[str | None, tyro.conf.arg(metavar="DIR")] = None
     """Also write every figure to this folder."""
     formats: tuple[drawing.Format, ...] = ("png", "svg", "pdf")
@@ -52,10 +52,8 @@ def run(argv: list[str]) -> int:
     _refuse_what_does_nothing(flags, argv)
     if not 0 < flags.every < float("inf"):
         raise ValueError(f"every is {flags.every}, but it must be a number of seconds greater than 0")
-    page = file_to_write("out", flags.out or "report.html") if flags.out or not flags.figures or flags.watch else None
+    page = _page(flags) if flags.out or not flags.figures or flags.watch else None
     figures = None if flags.figures is None else folder_to_write("figures", flags.figures)
-    if page is not None and not page.parent.is_dir():
-        raise FileNotFoundError(f"{page.parent} is no folder, so {page} cannot be written there")
     if flags.watch and page is not None:
         return _watch(flags, page, figures)
     runs = read_runs(flags.runs)
@@ -64,6 +62,15 @@ def run(argv: list[str]) -> int:
         terminal.say(f"wrote {page}")
     _write_figures(flags, runs, figures)
     return 0
+
+
+def _page(flags: Report) -> Path:
+    """Where the page goes."""
+    drawn = ((Path(run), "what is drawn") for run in flags.runs)
+    page = file_to_write("out", flags.out or "report.html", PAGE, drawn)
+    if not page.parent.is_dir():
+        raise FileNotFoundError(f"{page.parent} is no folder, so {page} cannot be written there")
+    return page
 
 
 def _refuse_what_does_nothing(flags: Report, argv: list[str]) -> None:

@@ -68,7 +68,7 @@ def test_lists_and_labels_do_not_overwrite_the_run(vista: Vista, trained: Path) 
     assert "out is file, which is a file, but a folder is needed" in vista("labels", "trained", "--out", "file").err
     assert vista("labels", "trained", "--out", "file").code == 2
     for clean, why in (
-        ("labels.npz", "is labels.npz, but the labels are written as CSV"),
+        ("labels.npz", "is labels.npz, but it must end in .csv"),
         ("trained/suspected_labels.csv", "where the list of suspected labels goes"),
     ):
         said = vista("labels", "trained", "--clean", clean)
