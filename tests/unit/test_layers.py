@@ -32,6 +32,7 @@ LAYERS = [  # lowest first; a room may use its own layer and what lies below
         "durable",
         "fused_sum",
         "spreadsheet",
+        "shell",
     },
     {"store", "teacher", "fusion", "options", "distiller_state"},
     {"distiller", "functional"},

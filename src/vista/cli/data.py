@@ -14,6 +14,7 @@ import tyro
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 
+from vista import shell
 from vista.cli import terminal
 from vista.cli.arguments import parse
 from vista.data import source
@@ -54,7 +55,7 @@ def _list(flags: Data) -> int:
     for name, archive in ARCHIVES.items():
         place = Path(root, archive.result) if root else None
         is_there = place is not None and place.exists()
-        where = str(place) if is_there else f"vista data get {name} --root {root or 'DIR'}"
+        where = str(place) if is_there else _how_to_get(name, root)
         rows.append({"name": name, "there": is_there, "place": where})
     if flags.json:
         print(json.dumps({"root": root, "data": rows, "names": list(source.names())}))
@@ -76,6 +77,10 @@ def _list(flags: Data) -> int:
     return 0
 
 
+def _how_to_get(name: str, root: str | None = None) -> str:
+    return shell.command("vista", "data", "get", name, "--root", Path(root or "DIR"))
+
+
 def _root(flags: Data | Get) -> str | None:
     root = flags.root or os.environ.get("VISTA_DATA")
     return str(Path(root).expanduser()) if root else None
@@ -87,7 +92,7 @@ def _get(flags: Get) -> int:
         terminal.say("digits come with scikit-learn: there is nothing to download")
         return 0
     if not root:
-        raise ValueError(f"root is not given: vista data get {flags.name} --root DIR, or set VISTA_DATA")
+        raise ValueError(f"root is not given: {_how_to_get(flags.name)}, or set VISTA_DATA")
     place = _with_bar(flags, root) if sys.stderr.isatty() else _with_lines(flags, root)
     terminal.say(f"{flags.name} is in {place}")
     return 0

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from vista import shell
 from vista.split import stratified
 
 # Name -> module and function. Modules are imported only when asked for; a new source is one file and one line here.
@@ -128,7 +129,7 @@ def _found(path: str, root: str | Path | None) -> Path:
 def below_root(root: str | Path | None, name: str, folder: str) -> Path:
     """The place of `folder` below `root` (default: VISTA_DATA), or an error that says how to get it there."""
     place = root if root is not None else os.environ.get("VISTA_DATA")
-    advice = f"`vista data get {name} --root DIR` downloads it"
+    advice = f"`{shell.command('vista', 'data', 'get', name, '--root', 'DIR')}` downloads it"
     if not place:
         raise FileNotFoundError(f"data {name!r}: say where it lies with --root or VISTA_DATA; {advice}")
     found = Path(place).expanduser() / folder

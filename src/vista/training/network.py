@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from vista import models
+from vista import models, shell
 from vista.training.config import TrainConfig
 from vista.training.run_folder import RunFolder, Which
 
@@ -34,16 +34,18 @@ def refuse_code_unasked_for(config: TrainConfig, network: str | None) -> None:
     if network not in (None, config.network):
         raise ValueError(f"network is {network!r}, but the run was trained with {config.network!r}")
     if network is None and models.is_from_outside(config.network):
+        named = shell.command("--network", config.network)
         raise ValueError(
             f"the network {config.network!r} of this run is code from outside, which is run only for those who ask for "
-            f"it: if you trust it, add --network {config.network} (in Python network={config.network!r})"
+            f"it: if you trust it, add {named} (in Python network={config.network!r})"
         )
 
 
 def resume_command(folder: RunFolder) -> str:
     """How to go on with the run, as its own user would write it."""
     network = folder.config().network
-    return f"vista resume {folder.path}" + (f" --network {network}" if models.is_from_outside(network) else "")
+    named = ("--network", network) if models.is_from_outside(network) else ()
+    return shell.command("vista", "resume", folder.path, *named)
 
 
 def build_network(config: TrainConfig, data: dict[str, Any]) -> nn.Module:

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from vista import durable
+from vista import durable, shell
 from vista.noise import NoisyLabels
 from vista.split import Split
 from vista.training import checkpoint, run_lock
@@ -117,7 +117,8 @@ class RunFolder:
     def metrics(self) -> dict[str, Any]:
         """Final metrics; only a finished run has them."""
         if not self.is_finished():
-            raise FileNotFoundError(f"{self.path} has not finished: `vista resume {self.path}` goes on with it")
+            going_on = shell.command("vista", "resume", self.path)
+            raise FileNotFoundError(f"{self.path} has not finished: `{going_on}` goes on with it")
         values = _read_object(self.path / METRICS)
         self.check_metrics(values, ("best.test.top1", "last.test.top1", "best.test.ece", "best.test.aurc"))
         return values
@@ -141,7 +142,7 @@ class RunFolder:
     def weights(self, which: Which) -> dict[str, Tensor]:
         path = self.path / WEIGHTS[which]
         if not path.exists():
-            unfinished = f"the run has not finished (`vista resume {self.path}`)"
+            unfinished = f"the run has not finished (`{shell.command('vista', 'resume', self.path)}`)"
             why = "the run was kept without its weights" if self.is_finished() else unfinished
             raise FileNotFoundError(f"{path} is not there: {why}")
         return _tensors(path)

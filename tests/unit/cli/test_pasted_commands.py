@@ -1,0 +1,65 @@
+"""What a message tells to paste does what it says, wherever the run lies."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+from pathlib import Path
+
+import pytest
+
+from vista.cli import failures
+from vista.training.events import Interrupted
+from vista.training.network import refuse_code_unasked_for
+from vista.training.run_folder import RunFolder
+
+from .conftest import Vista
+
+ODD = ["a b", "-d x", "it's $HOME"]
+
+
+def words_of(command: str) -> list[str]:
+    """What a shell would hand over, without the program's name."""
+    program, *words = shlex.split(command)
+    assert program == "vista"
+    return words
+
+
+@pytest.mark.filterwarnings("default")  # a finished run has no checkpoint left: it starts anew, and says so
+@pytest.mark.parametrize("name", ODD)
+def test_how_to_go_on_can_be_pasted(vista: Vista, trained: Path, name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    trained.rename(name)
+    Path(name, "metrics.json").unlink()
+    assert failures.stopped(Interrupted(Path(name), signal.SIGINT)) == 128 + signal.SIGINT
+    told = [
+        capfd.readouterr().err.partition("Go on with: ")[2],
+        vista("evaluate", f"./{name}").err.split("`")[1],
+        vista("reproduce", "--add", f"./{name}").out.split("`")[1],
+    ]
+    Path(name, "best.safetensors").rename("weights")
+    told.append(vista("export", f"./{name}", "--to", "net.safetensors").err.split("`")[1])
+    Path("weights").rename(Path(name, "best.safetensors"))
+    assert [words_of(command) for command in told] == 4 * [["resume", f"./{name}" if name[0] == "-" else name]]
+    assert vista(*words_of(told[0]), "--quiet").code == 0
+    assert Path(name, "metrics.json").exists()
+
+
+def test_how_to_name_a_network_can_be_pasted(trained: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    config = json.loads((trained / "config.json").read_text())
+    (trained / "config.json").write_text(json.dumps({**config, "network": "my nets:f"}))
+    failures.stopped(Interrupted(trained, signal.SIGINT))
+    command = capfd.readouterr().err.partition("Go on with: ")[2]
+    assert words_of(command) == ["resume", "trained", "--network", "my nets:f"]
+    with pytest.raises(ValueError, match="if you trust it, add --network 'my nets:f' "):
+        refuse_code_unasked_for(RunFolder(trained).config(), None)
+
+
+@pytest.mark.parametrize("root", ODD)
+def test_how_to_get_data_can_be_pasted(vista: Vista, root: str) -> None:
+    rows = json.loads(vista("data", f"--root={root}", "--json").out)["data"]
+    told = next(row["place"] for row in rows if row["name"] == "cifar10")
+    assert words_of(told) == ["data", "get", "cifar10", "--root", f"./{root}" if root[0] == "-" else root]
+    said = vista("data", "get", root.lstrip("-")).err
+    command = said.partition("root is not given: ")[2].rpartition(", or set")[0]
+    assert words_of(command) == ["data", "get", root.lstrip("-"), "--root", "DIR"]
