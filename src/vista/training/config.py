@@ -45,7 +45,7 @@ class TrainConfig:
     network: str = "auto"
     """Network name, or package.module:function for one of your own; auto picks one that suits the data."""
     epochs: int = 200
-    """Passes over the training samples."""
+    """Passes over the training samples, at least 2."""
     batch_size: int = 64
     """Samples per step, over all processes."""
     lr: float = 0.1
@@ -98,7 +98,7 @@ class TrainConfig:
         for name in ("seed", "noise_seed", "split_seed"):
             if not 0 <= (getattr(self, name) or 0) <= MAX_SEED:
                 raise ValueError(f"{name} is {getattr(self, name)}, but it must lie between 0 and {MAX_SEED}")
-        positive = ("epochs", "batch_size", "lr", "restart_epochs", "validation")
+        positive = ("batch_size", "lr", "restart_epochs", "validation")
         for name in positive:
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}, but it must be greater than 0")
@@ -110,7 +110,7 @@ class TrainConfig:
         if self.nesterov and not self.momentum:
             raise ValueError("nesterov is True, but momentum is 0: Nesterov's step looks ahead along a momentum")
         if self.epochs < 2:
-            raise ValueError(f"epochs is {self.epochs}, but a teacher needs a past: at least 2")
+            raise ValueError(f"epochs is {self.epochs}, but a run has at least 2")
         if not 0 <= self.cutmix <= 1:
             raise ValueError(f"cutmix is {self.cutmix}, but it is a probability between 0 and 1")
         if self.validation >= 1 and self.validation != int(self.validation):
