@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import shutil
@@ -176,11 +177,16 @@ class RunFolder:
         return sum(_size(self.path / folder) for folder in (checkpoint.FOLDER, checkpoint.BLOBS))
 
     def delete(self) -> None:
-        shutil.rmtree(self.path)
+        try:
+            shutil.rmtree(self.path)
+        except OSError as error:
+            if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
+                raise
+            raise type(error)(f"{self.path} cannot be deleted: {error.strerror}; {WRITABLE}") from error
 
     def locked(self) -> AbstractContextManager[None]:
-        """One process at a time may train in a folder."""
-        return run_lock.locked(self.path)
+        """One process at a time may train in a folder; a run that is there has its place."""
+        return run_lock.locked(self.path, WRITABLE) if (self.path / CONFIG).exists() else run_lock.locked(self.path)
 
 
 def _size(root: Path, without: Container[str] = ()) -> int:
@@ -225,6 +231,7 @@ def _damaged(path: Path, what: str) -> ValueError:
     return ValueError(f"{path} is damaged: {what}; {AGAIN}")
 
 
+WRITABLE = "make it writable first"
 AGAIN = "put the file back, or make the run again with --fresh"
 
 

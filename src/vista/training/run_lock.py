@@ -13,10 +13,10 @@ FILE = "lock"
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock. Of a run that is refused before it writes anything nothing stays."""
+def locked(folder: Path, remedy: str = "choose another --out") -> Iterator[None]:
+    """Hold the lock; of a run that is refused before it writes nothing stays. ``remedy`` is for who may not write."""
     made = _missing(folder)
-    with _lock_file(folder) as file:
+    with _lock_file(folder, remedy) as file:
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
@@ -38,14 +38,14 @@ def _missing(folder: Path) -> list[Path]:
     return missing
 
 
-def _lock_file(folder: Path) -> IO[str]:
+def _lock_file(folder: Path, remedy: str) -> IO[str]:
     """The file of the lock, locked."""
     while True:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             file = open(folder / FILE, "a+")  # noqa: SIM115  (whoever asks for the lock closes it)
         except OSError as error:
-            raise type(error)(f"{folder} cannot be written to: {error.strerror}; choose another --out") from error
+            raise type(error)(f"{folder} cannot be written to: {error.strerror}; {remedy}") from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(file.fileno()), os.stat(folder / FILE)):

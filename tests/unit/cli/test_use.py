@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import functools
 import hashlib
 import http.server
@@ -160,7 +161,7 @@ def test_a_finished_run_in_a_place_that_cannot_be_written_to_is_used_again(
 ) -> None:
     allowed = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and allowed(path, mode))
-    monkeypatch.setattr(run_lock, "_lock_file", lambda folder: pytest.fail("nobody needs its lock"))
+    monkeypatch.setattr(run_lock, "_lock_file", lambda *_: pytest.fail("nobody needs its lock"))
     said = vista("train", *small, "--method", "vista", "--out", "trained", "--quiet")
     assert said.code == 0
     assert "saved in trained" in said.out
@@ -218,6 +219,28 @@ def test_delete_refuses_a_run_in_progress(vista: Vista, trained: Path) -> None:
         said = vista("runs", "delete", str(trained), "--yes")
     assert said.code == 1
     assert "in use" in said.err
+    assert trained.exists()
+
+
+@pytest.mark.parametrize(("number", "code"), [(errno.EROFS, 1), (errno.EACCES, 2)], ids=["disk", "folder"])
+def test_delete_of_what_cannot_be_written_to_says_so(
+    vista: Vista, trained: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: int
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    end = f"{os.strerror(number)}; make it writable first\n"
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", refused)
+        said = vista("runs", "delete", str(trained), "--yes")
+    assert (said.code, said.err) == (code, f"vista: error: trained cannot be deleted: {end}")
+    with monkeypatch.context() as patched:
+        patched.setattr(run_lock, "open", refused, raising=False)
+        said = vista("runs", "delete", str(trained), "--yes")
+        assert (said.code, said.err) == (code, f"vista: error: trained cannot be written to: {end}")
+        (trained / "metrics.json").unlink()
+        said = vista("resume", str(trained))
+        assert (said.code, said.err) == (code, f"vista: error: trained cannot be written to: {end}")
     assert trained.exists()
 
 
