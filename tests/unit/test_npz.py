@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from vista.npz import read_arrays
+from vista.npz import names, read_arrays
 
 
 def test_the_arrays_that_are_there_are_read(tmp_path):
@@ -14,6 +14,7 @@ def test_the_arrays_that_are_there_are_read(tmp_path):
     found = read_arrays(tmp_path / "a.npz", ("x", "y"))
     assert list(found) == ["x"]
     assert found["x"].tolist() == [0, 1, 2]
+    assert names(tmp_path / "a.npz") == ["x", "other"]
 
 
 class Bomb:

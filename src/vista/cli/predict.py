@@ -17,9 +17,9 @@ from vista.cli.arguments import parse
 from vista.cli.fusion_note import note_fusion
 from vista.cli.output_paths import TABLE, file_to_write, trained_on
 from vista.data import source
-from vista.data.arrays import checked_inputs
+from vista.data.arrays import SPLIT, checked_inputs
 from vista.data.folder import pictures
-from vista.npz import read_arrays
+from vista.npz import names, read_arrays
 from vista.training.config import check_device
 from vista.training.evaluation import logits
 from vista.training.run_folder import RunFolder, Which
@@ -78,6 +78,7 @@ def samples(run: RunFolder, data: str, root: str | None) -> tuple[Sequence[int],
         found = read_arrays(path, ("x",))
         if "x" in found:
             return range(len(found["x"])), checked_inputs(path, "x", found["x"]), None
+        _refuse_without_test_part(path)
     if kind == "folder" and path.is_dir() and not _has_test_part(run, path):
         files, inputs = pictures(path, len(run.normalisation()[0]))
         return range(len(files)), inputs, files
@@ -85,6 +86,14 @@ def samples(run: RunFolder, data: str, root: str | None) -> tuple[Sequence[int],
     inputs = loaded.test_samples()
     ids = range(len(inputs)) if loaded.set_aside is None else loaded.set_aside.tolist()
     return ids, inputs, loaded.test_files
+
+
+def _refuse_without_test_part(path: Path) -> None:
+    """Of a file without ``x`` its test part is predicted; where it has none, ``x`` alone is what it lacks."""
+    there = names(path)
+    if any(name not in there for name in SPLIT):
+        told = ", ".join(there[:5]) + (" ..." if len(there) > 5 else "") or "nothing"
+        raise ValueError(f"{path} has no array x, which predict takes, but {told}: save the samples as x")
 
 
 def _has_test_part(run: RunFolder, folder: Path) -> bool:

@@ -8,7 +8,7 @@ from vista.data.source import Source, channel_statistics, held_out, usual_paddin
 from vista.label_files import looked_for
 from vista.npz import read_arrays
 
-_SPLIT = ("x_train", "y_train", "x_test", "y_test")
+SPLIT = ("x_train", "y_train", "x_test", "y_test")
 _VALIDATION = ("x_val", "y_val")
 
 
@@ -61,11 +61,11 @@ def _read(path: Path, for_validation: tuple[str, ...]) -> dict[str, np.ndarray]:
     if not path.is_file():
         remedy = "" if path.is_absolute() else "; --root may name the folder it lies in"
         raise FileNotFoundError(f"data file {path} does not exist{looked_for(path)}{remedy}")
-    arrays = read_arrays(path, ("x", "y", *_SPLIT, *for_validation))
-    keys = ("x", "y") if "x" in arrays and "x_train" not in arrays else _SPLIT
+    arrays = read_arrays(path, ("x", "y", *SPLIT, *for_validation))
+    keys = ("x", "y") if "x" in arrays and "x_train" not in arrays else SPLIT
     missing = [key for key in keys if key not in arrays]
     if missing:
-        raise ValueError(f"{path} has no key {missing[0]!r}; it needs {', '.join(_SPLIT)}, or x and y")
+        raise ValueError(f"{path} has no key {missing[0]!r}; it needs {', '.join(SPLIT)}, or x and y")
     half = [key for key in for_validation if key not in arrays]
     if len(half) == 1:
         there = next(key for key in for_validation if key in arrays)

@@ -96,6 +96,18 @@ def test_an_array_x_needs_no_labels(vista: Vista, trained: Path, data: str) -> N
     assert Path("new.csv").read_bytes() == Path("test.csv").read_bytes()
 
 
+def test_a_file_without_an_array_x_is_told_what_predict_takes(vista: Vista, trained: Path) -> None:
+    np.savez("new.npz", features=np.zeros((2, 6), np.float32))
+    said = vista("predict", str(trained), "--data", "npz:new.npz")
+    assert (said.code, said.err) == (
+        2, "vista: error: new.npz has no array x, which predict takes, but features: save the samples as x\n",
+    )  # fmt: skip
+    np.savez("new.npz", **{f"a{number}": np.zeros(1) for number in range(7)}, x_test=np.zeros((2, 6)))
+    assert "but a0, a1, a2, a3, a4 ...: save" in vista("predict", str(trained), "--data", "npz:new.npz").err
+    np.savez("new.npz")
+    assert "but nothing: save" in vista("predict", str(trained), "--data", "npz:new.npz").err
+
+
 @pytest.mark.parametrize(
     ("x", "message"),
     [
