@@ -24,7 +24,7 @@ from vista.checks import (
     check_logits,
     predicted_classes,
     whole,
-)  # fmt: skip
+)
 from vista.distiller_state import FORMAT, check_parts
 from vista.faults import FirstFault
 from vista.losses import Reduction, cross_entropy_and_probs, one_hot, reduce, rows_with_target, transformed, wide

@@ -23,7 +23,7 @@ from vista.checks import (
     check_finite,
     check_logits,
     predicted_classes,
-)  # fmt: skip
+)
 from vista.training.record import EPOCHS, TEST, VAL_GIVEN, VAL_TRUE, Record
 
 DESCRIPTION = "trajectory.json"
