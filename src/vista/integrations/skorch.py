@@ -9,7 +9,8 @@ import torch
 from sklearn.preprocessing import LabelEncoder  # type: ignore[import-untyped]
 
 from vista import Vista, indexed
-from vista.integrations import comes_with, net_input, positions
+from vista.integrations import comes_with, net_input
+from vista.integrations.net_progress import LoadedState, epochs_to_go
 from vista.integrations.noting_iterator import NotingIterator
 
 with comes_with("skorch"):
@@ -20,14 +21,16 @@ class VistaClassifier(NeuralNetClassifier):  # type: ignore[misc]
     """A skorch net, so a scikit-learn classifier, that trains a module of logits ``[B, K]`` with VISTA.
 
     ``fit(X, y)`` sets ``validation_fraction`` aside, ``fit(X, y, X_val, y_val)`` validates on those. ``vista__*`` are
-    further options of ``Vista``, the rest is skorch's. A pickled net resumes by ``partial_fit``, to its last epoch.
+    further options of ``Vista``, the rest is skorch's. A pickled net resumes by ``partial_fit``, to its last epoch; so
+    does a new one after ``load_params``, with an ``f_vista`` beside the other files.
     """
 
     prefixes_ = [*NeuralNetClassifier.prefixes_, "vista"]  # noqa: RUF012
     max_epochs = property(lambda self: self.epochs, lambda self, value: setattr(self, "epochs", value))
-    classes_ = property(lambda self: self.encoder_.classes_)
+    classes_ = property(net_input.classes_of)
     vista_: Any = None
     validation_: Any = None  # (X_val, y_val)
+    warm_epochs_ = 0  # those in the history when the last fit began: a warm start is a training of its own
     being_fitted: ClassVar[WeakSet[Any]] = WeakSet()  # not in the net: a pickled one is no longer fitted
 
     def __init__(self, module: Any, *args: Any, epochs: int = 40, tau: float = 0.0, validation_fraction: float = 0.1,
@@ -45,19 +48,32 @@ class VistaClassifier(NeuralNetClassifier):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, X_val: Any = None, y_val: Any = None, **fit_params: Any) -> Any:
         net_input.check_labels(y, X_val, y_val)
         self.vista_, self.validation_ = None, None if X_val is None else (X_val, y_val)
+        self.warm_epochs_ = len(self.history) if self.warm_start and self.initialized_ else 0
         return super().fit(X, y, **fit_params)
 
-    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, **fit_params: Any) -> Any:
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, X_val: Any = None, y_val: Any = None,
+                    **fit_params: Any) -> Any:  # fmt: skip
+        net_input.check_labels(y, X_val, y_val)
+        if X_val is not None:
+            self.validation_ = X_val, y_val
         return super().partial_fit(X, net_input.label_array(y), classes, **fit_params)
+
+    def load_params(self, *args: Any, **kwargs: Any) -> None:
+        if self.vista_ is None:
+            self.vista_ = LoadedState()  # skorch loads f_vista into it
+        try:
+            super().load_params(*args, **kwargs)
+        finally:
+            if isinstance(self.vista_, LoadedState) and not self.vista_.state:
+                self.vista_ = None
 
     def fit_loop(self, X: Any, y: Any = None, epochs: int | None = None, **fit_params: Any) -> Any:
         net_input.check_criterion(self.criterion_)
         self.encoder_ = LabelEncoder().fit(y if self.classes is None else self.classes)
         self.being_fitted.add(self)
         self.val_logits_: tuple[Any, ...] = ()
-        done = self.vista_.epoch if self.vista_ else 0
         try:
-            return super().fit_loop(X, self.encoder_.transform(y), epochs or self.epochs - done, **fit_params)
+            return super().fit_loop(X, self.encoder_.transform(y), epochs_to_go(self, epochs), **fit_params)
         finally:
             self.being_fitted.discard(self)
 
@@ -74,7 +90,7 @@ class VistaClassifier(NeuralNetClassifier):  # type: ignore[misc]
     def get_iterator(self, dataset: Any, training: bool = False) -> Any:
         loader = super().get_iterator(indexed(dataset) if training else dataset, training=training)
         if not training and self in self.being_fitted:
-            positions(loader)  # refuses another order
+            net_input.check_validation(loader)
         return NotingIterator(loader, self) if training else loader
 
     def get_loss(self, y_pred: Any, y_true: Any, X: Any = None, training: bool = False) -> Any:

@@ -1,6 +1,7 @@
 """scikit-learn by way of skorch: the loss sees what it sees in the plain loop, and it is a classifier like others."""
 
 import pickle
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 pytest.importorskip("skorch", reason="needs vista-distill[skorch]")
-from skorch.callbacks import Callback, Checkpoint, EpochScoring
+from skorch.callbacks import Callback, Checkpoint, EpochScoring, LoadInitState, TrainEndCheckpoint
 from torch import nn
 from torch.utils.data import RandomSampler
 
@@ -87,6 +88,75 @@ def test_resume_from_a_pickled_checkpoint(task, plain, tmp_path):
     again = pickle.loads((tmp_path / "net.pkl").read_bytes())  # noqa: S301
     again.partial_fit(x, y)
     check(again, dict(again.callbacks_)["Trace"], plain, (3, 4))
+
+
+def files(path, *names):
+    return {f"f_{name}": str(path / name) for name in names}
+
+
+def test_resume_from_saved_parameters(task, plain, tmp_path):
+    saved = files(tmp_path, "params", "optimizer", "history", "vista")
+    begun(task).save_params(**saved)
+    again = classifier(callbacks=[Trace()]).initialize()
+    again.load_params(**saved)
+    x, y, x_val, y_val = arrays(task)
+    again.partial_fit(x, y, X_val=x_val, y_val=y_val)
+    check(again, dict(again.callbacks_)["Trace"], plain, (3, 4))
+    assert len(again.history) == EPOCHS
+
+
+def test_a_second_run_of_a_script_goes_on_from_its_checkpoint(task, plain, tmp_path):
+    """The second ``fit`` loads what the first one left when it ended."""
+    for epochs in (2, None):
+        saver = TrainEndCheckpoint(dirname=str(tmp_path), f_vista="vista.pt")
+        net = classifier(callbacks=[Trace(), saver, LoadInitState(saver)])
+        net.fit(*arrays(task), epochs=epochs)
+    check(net, dict(net.callbacks_)["Trace"], plain, (3, 4))
+
+
+@pytest.mark.parametrize("fit", ["fit", "partial_fit"])
+def test_a_history_without_vistas_state_is_refused(task, tmp_path, fit):
+    saver = Checkpoint(monitor=None, dirname=str(tmp_path))
+    begun(task, callbacks=[saver])
+    net = classifier(callbacks=[LoadInitState(Checkpoint(dirname=str(tmp_path)))])
+    with pytest.raises(ValueError, match=r"^the history has 2 epochs of which the net has no VISTA state: .*f_vista"):
+        getattr(net, fit)(*arrays(task)[:2])
+    assert net.vista_ is None
+    assert len(net.history) == 2
+
+
+def test_weights_alone_and_a_warm_start_begin_a_new_training(task, tmp_path):
+    saved = files(tmp_path, "params", "optimizer")
+    begun(task).save_params(**saved)
+    net = classifier(epochs=2, warm_start=True).initialize()
+    net.load_params(**saved)
+    assert net.partial_fit(*arrays(task)[:2]).vista_.epoch == 2
+    assert net.fit(*arrays(task)).vista_.epoch == 2
+    assert len(net.history) == 4
+
+
+def test_a_net_that_has_had_all_its_epochs_says_that_nothing_is_trained(task):
+    x, y, *_ = arrays(task)
+    net = classifier().fit(*arrays(task))
+    weights = net.module_[0].weight.clone()
+    with pytest.warns(UserWarning, match="^all 4 epochs that VISTA plans with have ended, so nothing is trained"):
+        net.partial_fit(x, y)
+    with pytest.raises(ValueError, match=r"^epochs is 2, but 4 of the 4 that VISTA plans with have ended"):
+        net.partial_fit(x, y, epochs=2)
+    assert len(net.history) == EPOCHS
+    assert torch.equal(net.module_[0].weight, weights)
+
+
+def test_predictions_of_loaded_parameters_need_the_classes(task, tmp_path):
+    x, y, *_ = arrays(task)
+    names = np.array([f"digit {label}" for label in range(10)])
+    fitted = classifier(epochs=2).fit(x, names[y])
+    fitted.save_params(**files(tmp_path, "params"))
+    for classes, ends in ((None, pytest.raises(AttributeError, match=r"give it classes=")), (names, nullcontext())):
+        net = classifier(classes=classes).initialize()
+        net.load_params(**files(tmp_path, "params"))
+        with ends:
+            assert net.predict(x).tolist() == fitted.predict(x).tolist()
 
 
 def test_it_is_a_scikit_learn_classifier(task):
@@ -170,6 +240,31 @@ def test_going_on_with_other_options_or_labels_is_refused(task):
 def test_validation_in_another_order_is_refused(task):
     with pytest.raises(ValueError, match="RandomSampler, but its samples must come in order"):
         classifier(iterator_valid__shuffle=True).fit(*arrays(task))
+
+
+@pytest.mark.parametrize(("batch", "dropped"), [(256, 100), (64, 36)])
+def test_validation_samples_that_would_be_dropped_are_refused_before_training(task, batch, dropped):
+    net = classifier(iterator_valid__drop_last=True, batch_size=batch)
+    message = f"^iterator_valid__drop_last is True, which drops {dropped} of the 100 validation samples"
+    with pytest.raises(ValueError, match=message):
+        net.fit(*arrays(task))
+    assert len(net.history) == 0
+    assert net.set_params(batch_size=50).fit(*arrays(task)).vista_.epoch == EPOCHS
+
+
+@pytest.mark.parametrize("kind", [float, object])
+@pytest.mark.parametrize(("missing", "called"), [(np.nan, "NaN"), (None, "None|NaN")])
+def test_missing_labels_are_refused(task, kind, missing, called):
+    x, y, x_val, y_val = arrays(task)
+    gaps, val_gaps = y.astype(kind), y_val.astype(kind)
+    gaps[3] = val_gaps[7] = missing
+    for fit in (classifier().fit, classifier().partial_fit):
+        with pytest.raises(
+            ValueError, match=rf"^y contains ({called}), first at y\[3\], but every sample needs a label"
+        ):
+            fit(x, gaps)
+    with pytest.raises(ValueError, match=rf"^y_val contains ({called}), first at y_val\[7\]"):
+        classifier().fit(x, y, x_val, val_gaps)
 
 
 def test_an_unknown_validation_label_is_refused(task):
