@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from vista.distiller import Vista
-from vista.integrations import check_epoch, positions
+from vista.integrations import check_epoch, comes_with, positions
+
+with comes_with("lightning"):
+    from lightning.pytorch.callbacks import StochasticWeightAveraging
 
 
 def validation(trainer: Any) -> tuple[list[list[int]], int]:
@@ -42,13 +45,19 @@ def check_start(trainer: Any, vista: Vista) -> None:
 
 
 def ends_epoch(trainer: Any, vista: Vista, validated: bool) -> bool:
-    """Whether VISTA's epoch ends with the trainer's: it does, but in a trial or where ``max_steps`` cuts it short."""
-    if is_trial(trainer):
+    """Whether VISTA's epoch ends with the trainer's: not in a trial, cut short by ``max_steps``, or past the last."""
+    if is_trial(trainer) or _learns_nothing(trainer, vista):
         return False
     cut_short = 0 <= trainer.max_steps <= trainer.global_step  # -1 stands for no limit
     if not validated and not cut_short:
         raise RuntimeError(f"epoch {vista.epoch + 1} had no validation: use check_val_every_n_epoch=1")
     return validated
+
+
+def _learns_nothing(trainer: Any, vista: Vista) -> bool:
+    """Whether it is the epoch that averaging of weights adds after the last one, for BatchNorm's statistics alone."""
+    averages = any(isinstance(callback, StochasticWeightAveraging) for callback in trainer.callbacks)
+    return averages and bool(trainer.current_epoch == vista.num_epochs)
 
 
 def is_trial(trainer: Any) -> bool:

@@ -218,6 +218,30 @@ def test_stopping_early_by_steps_is_fine(task, plain, tmp_path, steps, ended):
     assert all(torch.equal(target, plain.seen[key]) for key, target in vista.seen.items())
 
 
+def with_batch_norm(task):
+    first, *rest = task.model()
+    return torch.nn.Sequential(first, torch.nn.BatchNorm1d(first.out_features), *rest)
+
+
+@pytest.mark.parametrize("ours_first", [True, False])
+def test_the_epoch_that_averaging_of_weights_adds_for_batch_norm_is_left_alone(task, tmp_path, ours_first):
+    vista = task.vista()
+    callbacks = [VistaCallback(vista), lightning.callbacks.StochasticWeightAveraging(0.1)]
+    averaged = trainer(tmp_path, *(callbacks if ours_first else callbacks[::-1]))
+    averaged.fit(Module(with_batch_norm(task)), *loaders(task))
+    assert averaged.current_epoch == EPOCHS + 1
+    assert callbacks[0].summary.epoch == vista.epoch == EPOCHS
+
+
+def test_another_epoch_after_the_last_one_is_an_error(task, tmp_path):
+    class OneMore(lightning.Callback):
+        def on_train_start(self, trainer, module):
+            trainer.fit_loop.max_epochs += 1
+
+    with pytest.raises(RuntimeError, match="all 4 epochs have ended"):
+        trainer(tmp_path, VistaCallback(task.vista()), OneMore()).fit(Module(task.model()), *loaders(task))
+
+
 class Killed(Exception):
     pass
 
