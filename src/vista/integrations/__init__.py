@@ -33,12 +33,14 @@ def shared_state(vista: Vista) -> dict[str, Any]:
     return state
 
 
-def check_epoch(vista: Vista, ended: int, resume: str) -> None:
-    """Refuse targets that belong to another epoch than the one a trainer is about to begin."""
+def check_epoch(vista: Vista, ended: int, resume: str, loaded: bool = True) -> None:
+    """Refuse targets that belong to another epoch than a trainer begins; ``loaded``: a checkpoint brought some."""
     if vista.epoch != ended:
         advice = f"make a new Vista, or go on from a checkpoint by {resume}"
-        if vista.epoch < ended:
+        if vista.epoch < ended and loaded:
             advice = "the checkpoint lacks the validation of its last epoch, take one that was saved after it"
+        elif vista.epoch < ended:
+            advice = "the checkpoint was saved without VISTA's state, load its weights alone and begin with epoch 1"
         raise ValueError(
             f"vista has ended {vista.epoch} of its {vista.num_epochs} epochs, but this training {ended}: {advice}"
         )

@@ -29,6 +29,7 @@ class VistaCallback(Callback):
         self.vista = vista
         self.replace_y = replace_y
         self.summary: Summary | None = None  # what the last epoch's end decided
+        self._loaded = False  # whether a checkpoint brought VISTA's state
         self._index: Tensor | None = None  # samples of the running batch, under replace_y
         self._logits: Tensor | None = None  # the last [B, K] that the module's forward returned
         self._val_logits, self._val_seen = torch.zeros(0, vista.num_classes), torch.zeros(0).bool()
@@ -45,7 +46,7 @@ class VistaCallback(Callback):
             self._logits = output.detach()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        check_start(trainer, self.vista)
+        check_start(trainer, self.vista, self._loaded)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         if self.replace_y:
@@ -97,3 +98,4 @@ class VistaCallback(Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.vista.load_state_dict(state_dict["vista"])
         self._val_logits, self._val_seen = state_dict["val_logits"].cpu(), state_dict["val_seen"].cpu()
+        self._loaded = True

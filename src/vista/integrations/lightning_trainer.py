@@ -36,10 +36,10 @@ def check_plan(trainer: Any, vista: Vista) -> None:
         raise ValueError(f"max_epochs is {trainer.max_epochs}, but Vista plans epochs={vista.num_epochs}")
 
 
-def check_start(trainer: Any, vista: Vista) -> None:
+def check_start(trainer: Any, vista: Vista, loaded: bool) -> None:
     """Refuse to begin in another epoch than VISTA is in, or with a validation that could not end one."""
     if not is_trial(trainer):
-        check_epoch(vista, trainer.current_epoch, "fit(..., ckpt_path=...)")
+        check_epoch(vista, trainer.current_epoch, "fit(..., ckpt_path=...)", loaded)
         if trainer.val_dataloaders is not None:
             validation(trainer)
 

@@ -1,11 +1,12 @@
 """Lightning: the loss sees what it sees in the plain loop, and nothing is lost on resume."""
 
 from contextlib import nullcontext
+from itertools import islice
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
 lightning = pytest.importorskip("lightning.pytorch", reason="needs vista-distill[lightning]")
 from torchmetrics.classification import MulticlassAccuracy  # noqa: E402  (comes with Lightning)
@@ -283,3 +284,53 @@ def test_a_checkpoint_between_an_epochs_last_step_and_its_validation_is_refused(
     again = trainer(tmp_path, VistaCallback(task.vista()), saver(), enable_checkpointing=True)
     with pytest.raises(ValueError, match="ended 1 of its 4 epochs, but this training 2: the checkpoint lacks the vali"):
         again.fit(Module(task.model()), *loaders(task), ckpt_path=tmp_path / "step=20.ckpt", weights_only=True)
+
+
+def test_a_checkpoint_of_a_training_without_vista_is_called_so(task, tmp_path):
+    plain = trainer(tmp_path, max_epochs=1)
+    plain.fit(Unchanged(task.model()), DataLoader(TensorDataset(task.x, task.labels), 32), loaders(task)[1])
+    plain.save_checkpoint(tmp_path / "plain.ckpt")
+    ours = trainer(tmp_path, VistaCallback(task.vista()))
+    with pytest.raises(ValueError, match=r"ended 0 of its 4 epochs, but this training 1: .* without VISTA's state"):
+        ours.fit(Module(task.model()), *loaders(task), ckpt_path=tmp_path / "plain.ckpt", weights_only=True)
+
+
+class StatefulLoader(DataLoader):
+    """Begins after the batches it has given, where a checkpoint says so."""
+
+    given, skipped = 0, 0
+
+    def __iter__(self):
+        self.given, self.skipped = self.skipped, 0
+        for batch in islice(super().__iter__(), self.given, None):
+            self.given += 1
+            yield batch
+
+    def state_dict(self):
+        return {"given": self.given}
+
+    def load_state_dict(self, state):
+        self.skipped = state["given"]
+
+
+@pytest.mark.parametrize("kind", [StatefulLoader, DataLoader])
+@pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before the epoch ended")
+def test_resume_within_an_epoch_needs_a_loader_that_knows_where_it_was(task, plain, tmp_path, kind):
+    """Another one begins the epoch's samples anew, but not its count of batches: some come twice, others not at all."""
+
+    def saver():
+        return lightning.callbacks.ModelCheckpoint(tmp_path, "{step}", save_top_k=-1, every_n_train_steps=13)
+
+    train, val = lambda: kind(task.train_set(), batch_size=32), loaders(task)[1]
+    first = trainer(tmp_path, VistaCallback(task.vista()), StopAfter(15), saver(), enable_checkpointing=True)
+    with pytest.raises(Killed):
+        first.fit(Module(task.model()), train(), val)
+    vista = task.vista()
+    again = trainer(tmp_path, VistaCallback(vista), saver(), enable_checkpointing=True)
+    knows = kind is StatefulLoader
+    with nullcontext() if knows else pytest.warns(UserWarning, match="76 of 300 training samples were not recorded in"):
+        again.fit(Module(task.model()), train(), val, ckpt_path=tmp_path / "step=13.ckpt", weights_only=True)
+    seen = {i for epoch, i in vista.seen if epoch == 2}
+    assert seen == set(range(3 * 32, 300) if knows else range(7 * 32))
+    assert torch.equal(vista.teacher(), plain.teacher()) == knows
+    assert vista.epoch == EPOCHS
