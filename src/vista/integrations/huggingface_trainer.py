@@ -22,6 +22,10 @@ def check_plan(trainer: Any, vista: Vista) -> None:
         raise ValueError(f"eval_dataset is a {kind}, but every epoch of VISTA ends with the evaluation of one dataset")
     if args.dataloader_drop_last and hasattr(trainer.eval_dataset, "__len__"):
         _refuse_dropped(len(trainer.eval_dataset), args.eval_batch_size * args.world_size)
+    if args.batch_eval_metrics:
+        raise ValueError("batch_eval_metrics is True, but VISTA needs the logits of the whole eval_dataset: use False")
+    if not args.eval_do_concat_batches:
+        raise ValueError("eval_do_concat_batches is False, but VISTA needs the logits as one array: use True")
     if getattr(args, "train_sampling_strategy", None) == "group_by_length":
         raise ValueError("train_sampling_strategy is 'group_by_length', which also reorders eval_dataset: use 'random'")
     if trainer.label_smoother is not None:

@@ -233,6 +233,16 @@ def test_what_could_not_work_is_refused(task, tmp_path):
             )
     with pytest.raises(ValueError, match="also reorders eval_dataset"):
         trainer(task, task.vista(), tmp_path, train_sampling_strategy="group_by_length")
+    with pytest.raises(ValueError, match="batch_eval_metrics is True, but VISTA needs the logits of the whole"):
+        trainer(
+            task,
+            task.vista(),
+            tmp_path,
+            kind=lambda **rest: InOrder(**{**rest, "compute_metrics": None}),
+            batch_eval_metrics=True,
+        )
+    with pytest.raises(ValueError, match="eval_do_concat_batches is False, but VISTA needs the logits as one array"):
+        trainer(task, task.vista(), tmp_path, eval_do_concat_batches=False)
     with pytest.raises(ValueError, match=r"label_smoothing_factor is 0\.1"):
         trainer(task, task.vista(), tmp_path, label_smoothing_factor=0.1)
     with pytest.raises(ValueError, match="compute_loss_func is given"):
