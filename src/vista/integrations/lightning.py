@@ -26,8 +26,7 @@ class VistaCallback(Callback):
     """
 
     def __init__(self, vista: Vista, *, replace_y: bool = False) -> None:
-        self.vista = vista
-        self.replace_y = replace_y
+        self.vista, self.replace_y = vista, replace_y
         self.summary: Summary | None = None  # what the last epoch's end decided
         self._loaded = False  # whether a checkpoint brought VISTA's state
         self._index: Tensor | None = None  # samples of the running batch, under replace_y
@@ -86,9 +85,8 @@ class VistaCallback(Callback):
         seen = self._val_seen.nonzero().flatten()
         self.summary = self.vista.end_epoch(self._val_logits[seen], val_index=seen)
         self._val_seen.zero_()
-        pl_module.log_dict(
-            {"vista/beta": self.summary.beta, "vista/anchors": float(len(self.summary.anchors))}, sync_dist=True
-        )
+        logged = {"vista/beta": self.summary.beta, "vista/anchors": float(len(self.summary.anchors))}
+        pl_module.log_dict(logged, sync_dist=True)
 
     def state_dict(self) -> dict[str, Any]:
         logits, seen = self._val_logits.clone(), self._val_seen.clone()
@@ -97,5 +95,5 @@ class VistaCallback(Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.vista.load_state_dict(state_dict["vista"])
-        self._val_logits, self._val_seen = state_dict["val_logits"].cpu(), state_dict["val_seen"].cpu()
         self._loaded = True
+        self._val_logits, self._val_seen = state_dict["val_logits"].cpu(), state_dict["val_seen"].cpu()

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from inspect import signature
 from typing import Any
 
-import numpy as np
 from torch.nn import CrossEntropyLoss
 
 from vista.data.holdout import holdout
@@ -15,7 +14,6 @@ from vista.integrations import positions
 
 # skorch makes the component that a parameter belongs to anew; these belong to none and are read when a fit needs them.
 READ_LATER = "vista__", "iterator_train__", "iterator_valid__", "dataset__"
-MISSING = {"nan": "NaN", "None": "None", "<NA>": "NA", "NaT": "NaT"}
 GIVEN_BY_FIT = {"labels", "val_labels", "num_classes", "epochs", "tau"}
 
 
@@ -54,28 +52,6 @@ def check_criterion(criterion: Any) -> None:
             )
 
 
-def check_labels(y: Any, X_val: Any, y_val: Any) -> None:
-    """Refuse a fit without labels, which a data set alone would hide, and labels that are missing."""
-    if y is None or (X_val is None) != (y_val is None):
-        raise ValueError(f"{'y' if y is None else 'X_val or y_val'} is None, but VISTA needs fit(X, y, X_val, y_val)")
-    _refuse_missing(y, "y")
-    _refuse_missing(y_val, "y_val")
-
-
-def _refuse_missing(y: Any, name: str) -> None:
-    """NaN among floats would become a class, and among texts could not even be sorted."""
-    if y is None or (labels := np.asarray(y)).dtype.kind not in "fO":
-        return
-    if labels.dtype.kind == "f":
-        missing = np.isnan(labels)
-    else:
-        missing = np.array([not isinstance(label, str) and str(label) in MISSING for label in labels.flat])
-    if missing.any():
-        i = int(missing.argmax())
-        kind = MISSING[str(labels.flat[i])]
-        raise ValueError(f"{name} contains {kind}, first at {name}[{i}], but every sample needs a label: drop those")
-
-
 def check_validation(loader: Any) -> None:
     """Refuse a loader that gives its samples in another order, or not all of them."""
     given, samples = sum(map(len, positions(loader))), len(loader.dataset)
@@ -84,23 +60,6 @@ def check_validation(loader: Any) -> None:
             f"iterator_valid__drop_last is True, which drops {samples - given} of the {samples} validation samples, "
             "but VISTA needs them all: use iterator_valid__drop_last=False"
         )
-
-
-def classes_of(net: Any) -> Any:
-    """The classes in order, as the last fit found them or as they were given."""
-    if "encoder_" in vars(net):
-        return net.encoder_.classes_
-    if net.classes is None:
-        raise AttributeError(
-            "the net does not know its classes, which load_params does not bring: give it classes=..., fit it, "
-            "or pickle the whole net"
-        )
-    return np.unique(net.classes)
-
-
-def label_array(y: Any) -> Any:
-    """Labels as one array, which skorch's scores can index; none stay none."""
-    return None if y is None else np.asarray(y)
 
 
 def parts(net: Any, X: Any, y: Any) -> tuple[Any, Any, Any, Any]:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-from weakref import WeakSet
+from typing import Any
 
+import numpy as np
 import torch
 from sklearn.preprocessing import LabelEncoder  # type: ignore[import-untyped]
 
-from vista import Vista, indexed
-from vista.integrations import comes_with, net_input
+from vista import Vista
+from vista.integrations import net_input, net_labels
 from vista.integrations.net_progress import LoadedState, epochs_to_go
-from vista.integrations.noting_iterator import NotingIterator
-
-with comes_with("skorch"):
-    from skorch import NeuralNetClassifier  # type: ignore[import-untyped]
+from vista.integrations.net_steps import NetSteps
 
 
-class VistaClassifier(NeuralNetClassifier):  # type: ignore[misc]
+class VistaClassifier(NetSteps):
     """A skorch net, so a scikit-learn classifier, that trains a module of logits ``[B, K]`` with VISTA.
 
     ``fit(X, y)`` sets ``validation_fraction`` aside, ``fit(X, y, X_val, y_val)`` validates on those. ``vista__*`` are
@@ -25,13 +22,11 @@ class VistaClassifier(NeuralNetClassifier):  # type: ignore[misc]
     does a new one after ``load_params``, with an ``f_vista`` beside the other files.
     """
 
-    prefixes_ = [*NeuralNetClassifier.prefixes_, "vista"]  # noqa: RUF012
+    prefixes_ = [*NetSteps.prefixes_, "vista"]  # noqa: RUF012
     max_epochs = property(lambda self: self.epochs, lambda self, value: setattr(self, "epochs", value))
-    classes_ = property(net_input.classes_of)
-    vista_: Any = None
+    classes_ = property(net_labels.classes_of)
     validation_: Any = None  # (X_val, y_val)
     warm_epochs_ = 0  # those in the history when the last fit began: a warm start is a training of its own
-    being_fitted: ClassVar[WeakSet[Any]] = WeakSet()  # not in the net: a pickled one is no longer fitted
 
     def __init__(self, module: Any, *args: Any, epochs: int = 40, tau: float = 0.0, validation_fraction: float = 0.1,
                  split_seed: int = 0, criterion: Any = torch.nn.CrossEntropyLoss, **kwargs: Any) -> None:  # fmt: skip
@@ -46,17 +41,17 @@ class VistaClassifier(NeuralNetClassifier):  # type: ignore[misc]
         return self
 
     def fit(self, X: Any, y: Any, X_val: Any = None, y_val: Any = None, **fit_params: Any) -> Any:
-        net_input.check_labels(y, X_val, y_val)
+        net_labels.check_labels(y, X_val, y_val)
         self.vista_, self.validation_ = None, None if X_val is None else (X_val, y_val)
         self.warm_epochs_ = len(self.history) if self.warm_start and self.initialized_ else 0
         return super().fit(X, y, **fit_params)
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, X_val: Any = None, y_val: Any = None,
                     **fit_params: Any) -> Any:  # fmt: skip
-        net_input.check_labels(y, X_val, y_val)
+        net_labels.check_labels(y, X_val, y_val)
         if X_val is not None:
             self.validation_ = X_val, y_val
-        return super().partial_fit(X, net_input.label_array(y), classes, **fit_params)
+        return super().partial_fit(X, np.asarray(y), classes, **fit_params)  # skorch's scores index it
 
     def load_params(self, *args: Any, **kwargs: Any) -> None:
         if self.vista_ is None:
@@ -71,7 +66,7 @@ class VistaClassifier(NeuralNetClassifier):  # type: ignore[misc]
         net_input.check_criterion(self.criterion_)
         self.encoder_ = LabelEncoder().fit(y if self.classes is None else self.classes)
         self.being_fitted.add(self)
-        self.val_logits_: tuple[Any, ...] = ()
+        self.val_logits_ = ()
         try:
             return super().fit_loop(X, self.encoder_.transform(y), epochs_to_go(self, epochs), **fit_params)
         finally:
@@ -86,28 +81,6 @@ class VistaClassifier(NeuralNetClassifier):  # type: ignore[misc]
             vista.load_state_dict(self.vista_.state_dict())
         self.vista_ = vista
         return train, val
-
-    def get_iterator(self, dataset: Any, training: bool = False) -> Any:
-        loader = super().get_iterator(indexed(dataset) if training else dataset, training=training)
-        if not training and self in self.being_fitted:
-            net_input.check_validation(loader)
-        return NotingIterator(loader, self) if training else loader
-
-    def get_loss(self, y_pred: Any, y_true: Any, X: Any = None, training: bool = False) -> Any:
-        if not training:
-            return super().get_loss(y_pred, y_true, X)
-        return self.vista_.loss(y_pred, self.index_, class_weight=self.criterion_.weight)
-
-    def validation_step(self, batch: Any, **fit_params: Any) -> Any:
-        step = super().validation_step(batch, **fit_params)
-        self.val_logits_ += (step["y_pred"],)
-        return step
-
-    def on_epoch_end(self, *args: Any, **kwargs: Any) -> None:
-        super().on_epoch_end(*args, **kwargs)
-        summary, self.val_logits_ = self.vista_.end_epoch(torch.cat(self.val_logits_)), ()
-        self.history.record("beta", summary.beta)
-        self.history.record("anchors", len(summary.anchors))
 
     def predict(self, X: Any) -> Any:
         guesses = super().predict(X)
