@@ -18,7 +18,10 @@ def cell(text: str) -> str:
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
     """CSV, its text quoted as CSV needs it, and never a formula."""
     text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
+    safe = [[cell(value) if isinstance(value, str) else value for value in row] for row in rows]
+    # Python quotes a line feed by itself, but a carriage return not in every version.
+    returns = any("\r" in value for row in safe for value in row if isinstance(value, str))
+    writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL)
     writer.writerow(header)
-    writer.writerows([cell(value) if isinstance(value, str) else value for value in row] for row in rows)
+    writer.writerows(safe)
     return text.getvalue().encode()

@@ -24,3 +24,8 @@ def test_a_table_reads_back_as_it_was_but_for_formulas() -> None:
         ["id", "name"], ["0", 'a "b", c\nd'], ["-1", "'=1+1"], ["2", "größe"],
     ]  # fmt: skip
     assert "\r" not in written
+
+
+def test_a_carriage_return_in_a_name_ends_no_row() -> None:
+    written = table(["id", "file"], [(0, "a\rb.png"), (1, "c.png")]).decode()
+    assert list(csv.reader(io.StringIO(written, newline=""))) == [["id", "file"], ["0", "a\rb.png"], ["1", "c.png"]]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from vista import coverage
 from vista.store import BYTES_PER_VALUE
-from vista.teacher import Weights
+from vista.teacher import Weights, smooth
 
 Matrix = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -48,12 +48,19 @@ def credit(correct: Matrix, tau: float = 0.0, order: coverage.Order = "accuracy"
     return table
 
 
-def anchor_weights(correct: Matrix, table: Counts, weights: Weights = "coverage") -> Floats:
-    """Weights of the past states in the teacher, ``[E, E]``: rows sum to 1, or to 0 where there is no anchor."""
+def anchor_weights(correct: Matrix, table: Counts, weights: Weights = "coverage", smoothing: int = 1) -> Floats:
+    """Weights of the past states in the teacher, ``[E, E]``: rows sum to 1, or to 0 where there is no anchor.
+
+    With ``smoothing`` an anchor's weight is spread over the states around it.
+    """
     past = np.tril(np.ones(table.shape))
     scores = {"coverage": table, "accuracy": past * correct.sum(axis=1), "uniform": past}[weights].astype(np.float64)
     total = scores.sum(axis=1, keepdims=True)
-    return np.asarray(np.divide(scores, total, out=np.zeros_like(scores), where=total > 0))
+    shares: Floats = np.divide(scores, total, out=np.zeros_like(scores), where=total > 0)
+    for last, row in enumerate(shares, 1):
+        spread = smooth({int(s) + 1: float(row[s]) for s in row.nonzero()[0]}, last, smoothing)
+        row[[s - 1 for s in spread]] = list(spread.values())
+    return shares
 
 
 def lifespans(table: Counts | Floats) -> Counts:

@@ -88,7 +88,7 @@ def _forgetting(make: Any, panels: Sequence[figures.Forgetting]) -> Figure:
         note(ax, f"mean deviation gap {shown(panel.mean_gap, 100, 2)} %")
     for ax in leftmost(axes):
         ax.set_ylabel(f"validation samples (%), {panels[0].against} labels")
-    legend_below(figure, axes[0], [panel.accuracy for panel in panels])
+    legend_below(figure, axes, [panel.accuracy for panel in panels])
     return figure
 
 
@@ -151,6 +151,7 @@ def _life_expectancy(make: Any, panels: Sequence[figures.LifeExpectancy]) -> Fig
             line(ax, panel.lifespans, 1, SPAN, "mean lifespan of a state", dash="-")
         ax.set(title=panel.name, ylim=(0, tallest * 1.04 + 0.5))
         note(ax, f"mean lifespan {shown(panel.mean_lifespan, 1, 1)} epochs")
+    axes[0].set_xlim(0.5, max(map(len, shares)) + 0.5)  # shared by all
     for ax in leftmost(axes):
         ax.set_ylabel("epochs as anchor")
     for ax in axes[-columns:]:
@@ -163,7 +164,7 @@ def _life_expectancy(make: Any, panels: Sequence[figures.LifeExpectancy]) -> Fig
     bar.ax.yaxis.set_minor_formatter(lambda value, _: "")
     bar.outline.set_visible(False)
     if several is not None:
-        legend_below(figure, several, [panel.lifespans for panel in panels])
+        legend_below(figure, [several], [panel.lifespans for panel in panels])
     return figure
 
 
@@ -205,7 +206,7 @@ def _test_against_validation(make: Any, panels: Sequence[figures.TestAgainstVali
         ax.set(title=panel.name, xlabel="epoch")
     for ax in leftmost(axes):
         ax.set_ylabel("accuracy (%)")
-    legend_below(figure, axes[0], [panel.validation for panel in panels])
+    legend_below(figure, axes, [panel.validation for panel in panels])
     return figure
 
 

@@ -110,7 +110,7 @@ def line(ax: Axes, band: Band, factor: float, place: int, label: str, dash: str 
             marker=marker, markersize=4, markevery=(place % every, every))  # fmt: skip
     if band.se is not None:
         ax.fill_between(epochs_of(band), factor * band.low, factor * band.high, color=colour, alpha=0.2, linewidth=0)
-    ax.set_xlim(0.5, len(band.mean) + 0.5)
+    ax.set_xlim(0.5, max(np.size(drawn.get_xdata()) for drawn in ax.lines) + 0.5)  # one run may be longer than another
     whole_numbers(ax.xaxis)
 
 
@@ -140,14 +140,14 @@ def whole_numbers(axis: Axis) -> None:
     axis.set_major_locator(MaxNLocator(integer=True))
 
 
-def legend_below(figure: Figure, ax: Axes, bands: Sequence[Band]) -> None:
-    handles, labels = _entries(ax, bands)
+def legend_below(figure: Figure, axes: Sequence[Axes], bands: Sequence[Band]) -> None:
+    handles, labels = _entries(axes, bands)
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
 
 
 def legend_of_lines(figure: Figure, ax: Axes, bands: Sequence[Band]) -> None:
     """Inside the axes; what would cover the lines goes below, in columns, and makes the figure taller."""
-    handles, labels = _entries(ax, bands)
+    handles, labels = _entries([ax], bands)
     if len(bands) <= LINES_INSIDE and max(map(len, labels)) <= LETTERS_INSIDE:
         ax.legend(handles, labels)
         return
@@ -161,11 +161,16 @@ def legend_of_lines(figure: Figure, ax: Axes, bands: Sequence[Band]) -> None:
     figure.legend(handles, names, loc="outside lower center", ncols=columns)
 
 
-def _entries(ax: Axes, bands: Sequence[Band]) -> tuple[list[Any], list[str]]:
-    """What a legend says; where there is a band, also what it is."""
+def _entries(axes: Sequence[Axes], bands: Sequence[Band]) -> tuple[list[Any], list[str]]:
+    """What a legend says of all that is drawn, each name once; where there is a band, also what it is."""
     from matplotlib.patches import Patch
 
-    handles, labels = ax.get_legend_handles_labels()
+    handles, labels = list[Any](), list[str]()
+    for ax in axes:
+        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+            if label not in labels:
+                handles.append(handle)
+                labels.append(label)
     seeds = sorted({band.seeds for band in bands if band.se is not None})
     if seeds:
         count = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"

@@ -176,7 +176,7 @@ def _marginal_coverage(group: Group, run: Run) -> MarginalCoverage:
     union = np.logical_or.accumulate(correct[ranked], axis=0).sum(axis=1)
     shown = table[-1][ranked] > 0
     states = ranked[shown]
-    weights = trajectory.anchor_weights(correct, table, options["weights"])[-1]
+    weights = trajectory.anchor_weights(correct, table, options["weights"])[-1]  # before smoothing; the page says so
     return MarginalCoverage(
         name=group.name,
         run=run.name,
@@ -227,6 +227,8 @@ def contributing_set(groups: Sequence[Group]) -> list[ContributingSet]:
 
 def _contributing_set(group: Group, first: Run) -> ContributingSet:
     def count(correct: trajectory.Matrix) -> Counts:
+        if first.options["smoothing"] > 1:  # any state may be the neighbour of an anchor yet to come: all are kept
+            return np.arange(1, len(correct) + 1)
         table = trajectory.credit(correct, first.options["tau"], first.options["order"])
         return np.asarray((trajectory.anchor_weights(correct, table, first.options["weights"]) > 0).sum(axis=1))
 
@@ -266,10 +268,10 @@ def forgotten_classes(groups: Sequence[Group]) -> list[ForgottenClasses]:
         samples, lost, times = (
             np.sum([getattr(one, field) for one in found], axis=0) for field in ("samples", "lost", "times_lost")
         )
-        shares = [one.lost / np.maximum(one.samples, 1) for one in found]
-        order = np.argsort(-np.mean(shares, axis=0), kind="stable")
+        share = _band_of_known(np.stack([one.lost for one in found]), np.stack([one.samples for one in found]))
+        order = np.argsort(-share.mean, kind="stable")
         names = tuple(classes[k] for k in order)
-        share = _band([one[order] for one in shares])
+        share = Band(share.mean[order], None if share.se is None else share.se[order], share.seeds)
         panels.append(ForgottenClasses(group.name, labels, names, samples[order], lost[order], times[order], share))
     return panels
 
@@ -280,7 +282,7 @@ def timeline(groups: Sequence[Group]) -> list[Timeline]:
         run = group.runs[0]
         correct, options = run.correct("given"), run.options
         table = trajectory.credit(correct, options["tau"], options["order"])
-        weights = trajectory.anchor_weights(correct, table, options["weights"])
+        weights = trajectory.anchor_weights(correct, table, options["weights"], options["smoothing"])
         panels.append(Timeline(group.name, run.name, run.keeps_anchors, weights))
     return panels
 
@@ -305,6 +307,21 @@ def _band(curves: Sequence[Floats | Counts]) -> Band:
     values = np.stack(curves).astype(np.float64)
     error = values.std(axis=0, ddof=1) / math.sqrt(len(values)) if len(values) > 1 else None
     return Band(values.mean(axis=0), error, len(values))
+
+
+def _band_of_known(counts: Counts, sizes: Counts) -> Band:
+    """Of shares ``counts / sizes``, ``[seeds, classes]``, over the seeds that have anything of a class.
+
+    There is no standard error (NaN) where fewer than two have; a share of nothing is 0.
+    """
+    known = sizes > 0
+    shares, n = np.where(known, counts / np.maximum(sizes, 1), 0.0), known.sum(axis=0)
+    mean = shares.sum(axis=0) / np.maximum(n, 1)
+    if len(counts) == 1:
+        return Band(mean, None, 1)
+    squares = np.where(known, (shares - mean) ** 2, 0.0).sum(axis=0)
+    error = np.sqrt(squares / np.maximum(n - 1, 1) / np.maximum(n, 1))
+    return Band(mean, np.where(n > 1, error, np.nan), len(counts))
 
 
 def _mean(curves: Sequence[Floats | Counts]) -> Mean:

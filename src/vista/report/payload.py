@@ -146,11 +146,12 @@ def _suspects(groups: Sequence[Group]) -> dict[str, Any] | None:
 
 
 def _plain(value: Any) -> Any:
-    """Dataclasses and arrays as JSON knows them, shares to five digits."""
+    """Dataclasses and arrays as JSON knows them, shares to five digits, NaN as null."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, np.ndarray):
-        return np.round(value, 5).tolist()
+        rounded, unknown = np.round(value, 5), np.isnan(value)
+        return np.where(unknown, np.array(None), rounded).tolist() if unknown.any() else rounded.tolist()
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -142,10 +142,11 @@ def _gain(
 
 
 def _paper_gain(cell: Cell, table: Study) -> Paper | None:
-    """Over the paper's plain training in the same setting, in whichever table of the paper it stands."""
+    """Over the paper's plain training in the same setting: this table's own, or else another one's."""
     if cell.paper is None or cell.method == table.baseline or cell.measure == "anchors":
         return None
-    plain = _paper_baselines(table.baseline).get((_unmixed(cell, table.baseline), cell.measure))
+    where = _unmixed(cell, table.baseline), cell.measure
+    plain = _baselines([table], table.baseline).get(where) or _paper_baselines(table.baseline).get(where)
     if plain is None:
         return None
     return Paper(cell.paper.value - plain.value)  # shown without an error, and compared with nothing
@@ -153,10 +154,14 @@ def _paper_gain(cell: Cell, table: Study) -> Paper | None:
 
 @functools.cache
 def _paper_baselines(method: str) -> dict[tuple[str, str], Paper]:
+    return _baselines(map(study, names()), method)
+
+
+def _baselines(tables: Iterable[Study], method: str) -> dict[tuple[str, str], Paper]:
     """The paper's numbers of plain training, by run and measure; where two tables differ, the first one's."""
     found: dict[tuple[str, str], Paper] = {}
-    for name in names():
-        for cell in study(name).cells:
+    for table in tables:
+        for cell in table.cells:
             if cell.method == method and cell.paper is not None and "cutmix" not in cell.changes:
                 found.setdefault((_unmixed(cell, method), cell.measure), cell.paper)
     return found

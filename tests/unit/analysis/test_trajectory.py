@@ -42,6 +42,9 @@ def test_weights_of_the_anchors_sum_to_one_or_are_none() -> None:
     assert trajectory.anchor_weights(HAND, table, "uniform")[2] == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0])
     assert trajectory.anchor_weights(HAND, table, "accuracy")[1] == pytest.approx([1 / 3, 2 / 3, 0, 0])
     nothing = np.zeros((1, 6), dtype=bool)
+    # After four epochs states 2 and 4 are anchors: each shares its weight with its neighbours, of which 4 has but one.
+    smoothed = [0.8 / 3, 0.8 / 3, 0.8 / 3 + 0.1, 0.1]
+    assert trajectory.anchor_weights(HAND, table, smoothing=3)[3] == pytest.approx(smoothed)
     assert trajectory.anchor_weights(nothing, trajectory.credit(nothing)).tolist() == [[0]]
 
 

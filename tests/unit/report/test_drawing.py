@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_runs import BASIC, HAND, hand_run
+from made_runs import BASIC, HAND, hand_run, record_of
 
 from vista.analysis.groups import Group
+from vista.analysis.runs import Run
 from vista.report import drawing, drawn_parts, figures
 
 pytest.importorskip("matplotlib", reason="figures need matplotlib")
@@ -55,6 +56,21 @@ def test_curves_are_the_data_with_a_band_for_several_seeds() -> None:
         expected = 100 * panels[0].share.low[epoch], 100 * panels[0].share.high[epoch]
         assert edges(drawn, epoch + 1) == pytest.approx(expected)
     assert len({(line.get_color(), str(line.get_linestyle())) for line in axes.lines}) == 2
+
+
+@pytest.mark.parametrize("name", ["end-of-training", "contributing-set", "life-expectancy"])
+def test_a_shorter_run_cuts_nothing_off_a_longer_one(name: str) -> None:
+    short = Group("short", (hand_run("short", HAND[:2]),))
+    for groups in ([GROUPS[0], short], [short, GROUPS[0]]):
+        axes = drawing.draw(name, groups).axes
+        assert {tuple(ax.get_xlim()) for ax in axes if ax.get_label() != "<colorbar>"} == {(0.5, 4.5)}
+
+
+def test_the_legend_names_curves_that_only_a_later_panel_has() -> None:
+    tested = Run("tested", Path("tested"), record_of(val_given=HAND, test=HAND))
+    figure = drawing.draw("test-vs-validation", [GROUPS[1], Group("tested", (tested,))])
+    named = {text.get_text() for legend in figure.legends for text in legend.get_texts()}
+    assert {"test", "validation, given labels"} <= named
 
 
 @pytest.mark.parametrize("name", [name for name in drawing.DRAWINGS if name != "marginal-coverage"])

@@ -168,6 +168,26 @@ def test_forgotten_classes_are_sorted_by_the_share_lost() -> None:
     assert figures.forgotten_classes(ONE) == []
 
 
+def test_a_seed_without_samples_of_a_class_says_nothing_of_it() -> None:
+    first = hand_run(classes=("x", "y"), val_labels=np.array([1, 1, 1, 0, 0, 0]))  # loses one of three of y
+    second = hand_run("b", classes=("x", "y"), val_labels=np.zeros(6, np.int64))
+    (panel,) = figures.forgotten_classes([Group("both", (first, second))])
+    assert panel.classes == ("y", "x")
+    assert panel.share.mean == pytest.approx([1 / 3, 1 / 12])
+    assert panel.share.se is not None
+    assert np.isnan(panel.share.se[0]), "one seed has no standard error"
+    assert panel.share.se[1] == pytest.approx(1 / 12)
+
+
+def test_smoothing_spreads_the_weights_and_keeps_every_state() -> None:
+    options = {"method": "vista-smoothing", "options": {"smoothing": 3}}
+    group = Group("run", (Run("run", Path("run"), record_of(val_given=HAND), options),))
+    (panel,) = figures.timeline([group])
+    assert panel.weights[3] == pytest.approx([0.8 / 3, 0.8 / 3, 0.8 / 3 + 0.1, 0.1])
+    (kept,) = figures.contributing_set([group])
+    assert (kept.anchors.mean.tolist(), kept.most) == ([1, 2, 3, 4], 4)
+
+
 def test_forgotten_classes_are_those_of_the_epochs_that_all_seeds_have() -> None:
     """As in every other figure: of a group that is under way, one run may be ahead of another."""
     known = {"classes": ("x", "y"), "val_labels": np.array([1, 1, 1, 0, 0, 0])}

@@ -18,9 +18,9 @@ from PIL import Image
 from vista.analysis import TrajectoryRecorder, read_runs
 from vista.data import source
 from vista.methods import choose
-from vista.report import page, pictures
+from vista.report import figures, page, pictures
 from vista.report.page import safe_json, write_page
-from vista.report.payload import payload
+from vista.report.payload import _plain, payload
 from vista.report.watch import watch
 from vista.training.record import EPOCHS
 
@@ -102,6 +102,12 @@ def test_the_weights_of_anchors_are_explained_as_the_run_made_them(tmp_path: Pat
     (panel,) = payload(read_runs([tmp_path / "run"]))["figures"]["marginal-coverage"]
     assert panel["reading"] == said
     assert panel["kept"]
+
+
+def test_what_has_no_standard_error_is_null_on_the_page() -> None:
+    """A browser reads no NaN."""
+    panel = figures.Band(np.array([0.5, 1 / 3]), np.array([np.nan, 0.1]), 2)
+    assert _plain(panel) == {"mean": [0.5, 0.33333], "se": [None, 0.1], "seeds": 2}
 
 
 def test_suspects_are_those_of_the_run_that_is_right_most_often_and_the_page_names_it(tmp_path: Path) -> None:

@@ -163,9 +163,10 @@ def test_the_papers_gain_is_known_in_every_table_that_has_the_setting(tmp_path: 
     for method, accuracy in {"ce": 59.0, "vista": 69.0}.items():
         fake(tmp_path, method, protocol.symmetric(40), 0, accuracy, accuracy)
     text = page.write(tmp_path)
-    row = "| symmetric 40 % | vista | test accuracy, % | 1 | 69.00 | 69.00 | 69.75 ± 0.14 | +10.00 | +10.00 | +10.38 |"
+    row = "| symmetric 40 % | vista | test accuracy, % | 1 | 69.00 | 69.00 | 69.75 ± 0.14 | +10.00 | +10.00 | {} |"
     for name in ("table1", "table6", "beta", "cutmix", "ablations"):
-        assert row in text.split(f"## {name}:")[1].split("\n## ")[0], name
+        gain = "+10.36" if name == "beta" else "+10.38"  # it has plain training of its own
+        assert row.format(gain) in text.split(f"## {name}:")[1].split("\n## ")[0], name
 
 
 def test_results_page_is_what_the_ledger_gives() -> None:
