@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import typing
 from collections.abc import Sequence
 from typing import Any
 
@@ -61,6 +62,14 @@ def whole(value: Any, name: str) -> int:
         return operator.index(value)
     except TypeError as error:
         raise TypeError(f"{name} is {value!r}, but a whole number is needed") from error
+
+
+def as_recorded(value: Any, hint: Any) -> Any:
+    """A setting as a record has it: numbers are Python's own, and a float's 1 is 1.0, so that equal runs read alike."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    is_float = float in (typing.get_args(hint) or (hint,))
+    return float(value) if is_float and isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def real(value: Any, name: str) -> float:

@@ -94,12 +94,14 @@ def sum_gradients(parameters: Sequence[Parameter]) -> None:
     if not active():
         return
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-    own = torch.tensor([p.grad is not None for p in parameters]).to(gradients[0])
+    own = gradients[0].new_ones(len(parameters))  # made where the gradients are: a copy to there would wait for them
+    absent = [place for place, parameter in enumerate(parameters) if parameter.grad is None]
+    for place in absent:
+        own[place] = 0
     flat = torch.cat([*(g.flatten() for g in gradients), own])
     dist.all_reduce(flat, op=dist.ReduceOp.SUM)
     *sums, ranks = flat.split([*(g.numel() for g in gradients), len(own)])
-    # A rank that has them all need not look, and so does not wait.
-    anywhere = ranks.tolist() if any(p.grad is None for p in parameters) else [1.0] * len(sums)
+    anywhere = ranks.tolist() if absent else [1.0] * len(sums)  # whoever has them all need not look, nor wait
     for parameter, part, count in zip(parameters, sums, anywhere, strict=True):
         parameter.grad = part.view_as(parameter) if count else None
 

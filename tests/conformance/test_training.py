@@ -123,12 +123,16 @@ def test_its_time_is_that_of_all_runs_it_took(trained: Run, tmp_path: Path, meth
     run = trained(method)
     records = [run.record(), *(RunFolder(path).record() for path in (run.path / EARLIER).glob("*"))]
     taken = sum(record.seconds() for record in records)
+    if len(records) > 1:
+        run = RunFolder(tmp_path / method)
+        shutil.copytree(trained(method).path, run.path)
+        (run.path / EARLIER / ".DS_Store").touch()  # as a file manager leaves it
     (row,) = comparison(grouped(read_runs([run.path])))
     minutes = row.cells["minutes"]
     assert minutes is not None
     assert run.seconds() == pytest.approx(taken)
     assert 60 * minutes.mean == pytest.approx(taken)
-    assert read_record(add(run, tmp_path, with_bits=False)).seconds == pytest.approx(taken, abs=0.051)
+    assert read_record(add(run, tmp_path / "results", with_bits=False)).seconds == pytest.approx(taken, abs=0.051)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -57,7 +57,7 @@ def anchor_weights(correct: Matrix, table: Counts, weights: Weights = "coverage"
     scores = {"coverage": table, "accuracy": past * correct.sum(axis=1), "uniform": past}[weights].astype(np.float64)
     total = scores.sum(axis=1, keepdims=True)
     shares: Floats = np.divide(scores, total, out=np.zeros_like(scores), where=total > 0)
-    for last, row in enumerate(shares, 1):
+    for last, row in enumerate(shares if smoothing > 1 else (), 1):
         spread = smooth({int(s) + 1: float(row[s]) for s in row.nonzero()[0]}, last, smoothing)
         row[[s - 1 for s in spread]] = list(spread.values())
     return shares

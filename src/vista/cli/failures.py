@@ -17,7 +17,6 @@ from vista.cli import terminal
 from vista.training import distributed
 from vista.training.drive import Job
 from vista.training.events import Interrupted
-from vista.training.network import resume_command
 from vista.training.run_folder import CONFIG, RunFolder
 
 BAD_INPUT = (
@@ -93,7 +92,9 @@ def stopped(error: Interrupted, of_several: bool = False) -> int:
     """Say how to go on after a signal, to whoever still reads it."""
     if distributed.is_first_process():
         can_resume = not of_several and (error.folder / CONFIG).exists()
-        advice = f"Go on with: {resume_command(RunFolder(error.folder))}" if can_resume else "The same command goes on."
+        advice = (
+            f"Go on with: {RunFolder(error.folder).resume_command()}" if can_resume else "The same command goes on."
+        )
         number = signal.Signals(error.signal)
         reason = _BY.get(number, f"by {number.name}")
         with suppress(OSError):

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import tyro
 from rich.table import Table
 
-from vista import durable, shell
+from vista import durable
 from vista.cli import failures, terminal
 from vista.cli.arguments import Output, parse
 from vista.cli.execute import execute
@@ -122,7 +122,7 @@ def _add(below: Path, flags: ReproduceFlags) -> int:
         str(folder.path): str(ledger.add(folder, flags.results, with_bits=runs.is_drawn(folder.config())))
         for folder in finished
     }
-    left = {str(folder.path): shell.command("vista", "resume", folder.path) for folder in others}
+    left = {str(folder.path): folder.resume_command() for folder in others}
     return _answer(
         flags,
         {"added": added, "unfinished": list(left)},

@@ -9,9 +9,9 @@ import torch
 from sklearn.preprocessing import LabelEncoder  # type: ignore[import-untyped]
 
 from vista import Vista
-from vista.integrations import net_input, net_labels
-from vista.integrations.net_progress import LoadedState, epochs_to_go
-from vista.integrations.net_steps import NetSteps
+from vista.integrations import skorch_input, skorch_labels
+from vista.integrations.skorch_progress import LoadedState, epochs_to_go
+from vista.integrations.skorch_steps import NetSteps
 
 
 class VistaClassifier(NetSteps):
@@ -24,31 +24,31 @@ class VistaClassifier(NetSteps):
 
     prefixes_ = [*NetSteps.prefixes_, "vista"]  # noqa: RUF012
     max_epochs = property(lambda self: self.epochs, lambda self, value: setattr(self, "epochs", value))
-    classes_ = property(net_labels.classes_of)
+    classes_ = property(skorch_labels.classes_of)
     validation_: Any = None  # (X_val, y_val)
     warm_epochs_ = 0  # those in the history when the last fit began: a warm start is a training of its own
 
     def __init__(self, module: Any, *args: Any, epochs: int = 40, tau: float = 0.0, validation_fraction: float = 0.1,
                  split_seed: int = 0, criterion: Any = torch.nn.CrossEntropyLoss, **kwargs: Any) -> None:  # fmt: skip
         self.tau, self.validation_fraction, self.split_seed = tau, validation_fraction, split_seed
-        net_input.refuse_unheeded(kwargs)
+        skorch_input.refuse_unheeded(kwargs)
         super().__init__(module, *args, criterion=criterion, **{**kwargs, "train_split": None, "max_epochs": epochs})
 
     def set_params(self, **params: Any) -> Any:
-        net_input.check_options(params)
-        later = {name: params.pop(name) for name in list(params) if name.startswith(net_input.READ_LATER)}
+        skorch_input.check_options(params)
+        later = {name: params.pop(name) for name in list(params) if name.startswith(skorch_input.READ_LATER)}
         vars(super().set_params(**params)).update(later)
         return self
 
     def fit(self, X: Any, y: Any, X_val: Any = None, y_val: Any = None, **fit_params: Any) -> Any:
-        net_labels.check_labels(y, X_val, y_val)
+        skorch_labels.check_labels(y, X_val, y_val)
         self.vista_, self.validation_ = None, None if X_val is None else (X_val, y_val)
         self.warm_epochs_ = len(self.history) if self.warm_start and self.initialized_ else 0
         return super().fit(X, y, **fit_params)
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, X_val: Any = None, y_val: Any = None,
                     **fit_params: Any) -> Any:  # fmt: skip
-        net_labels.check_labels(y, X_val, y_val)
+        skorch_labels.check_labels(y, X_val, y_val)
         if X_val is not None:
             self.validation_ = X_val, y_val
         return super().partial_fit(X, np.asarray(y), classes, **fit_params)  # skorch's scores index it
@@ -63,7 +63,7 @@ class VistaClassifier(NetSteps):
                 self.vista_ = None
 
     def fit_loop(self, X: Any, y: Any = None, epochs: int | None = None, **fit_params: Any) -> Any:
-        net_input.check_criterion(self.criterion_)
+        skorch_input.check_criterion(self.criterion_)
         self.encoder_ = LabelEncoder().fit(y if self.classes is None else self.classes)
         self.being_fitted.add(self)
         self.val_logits_ = ()
@@ -73,8 +73,8 @@ class VistaClassifier(NetSteps):
             self.being_fitted.discard(self)
 
     def get_split_datasets(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
-        train, val, labels, val_labels = net_input.parts(self, X, y)
-        net_input.check_options(vars(self))
+        train, val, labels, val_labels = skorch_input.parts(self, X, y)
+        skorch_input.check_options(vars(self))
         options = {"epochs": self.epochs, "tau": self.tau, **self.get_params_for("vista")}
         vista = Vista(labels, num_classes=len(self.classes_), val_labels=val_labels, **options)
         if self.vista_ is not None:  # partial_fit goes on, but not with other data or options

@@ -11,14 +11,12 @@ import typing
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from vista.checks import IN_WORDS
+from vista.checks import IN_WORDS, as_recorded
 from vista.methods.base import Batch, EarlierRun, EpochEnd, Family, Method, Task, WholeBatch, WrittenOnce
 
 __all__ = [
     "Batch", "Chosen", "EarlierRun", "EpochEnd", "Method", "Task", "WholeBatch", "WrittenOnce",
-    "available", "choose", "plain", "register",
+    "available", "choose", "register",
 ]  # fmt: skip
 
 _registered: dict[str, type[Method]] = {}
@@ -92,16 +90,8 @@ def choose(spec: str, options: dict[str, Any] | None = None) -> Chosen:
             raise ValueError(f"method {name!r} has no option {key!r}; it takes {', '.join(fields) or 'none'}")
         if hints[key] is bool and not isinstance(value, bool):
             raise ValueError(f"{name}:{key} is {value!r}, but it must be {_in_words(bool)}")
-        values[key] = plain(value, hints[key])
+        values[key] = as_recorded(value, hints[key])
     return Chosen(name, method, method.Config(**values), values)
-
-
-def plain(value: Any, hint: Any) -> Any:
-    """A number as the record of a run has it: Python's own, and 1 for a float as 1.0, so that equal runs read alike."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    is_float = float in (typing.get_args(hint) or (hint,))
-    return float(value) if is_float and isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _read(text: str, hint: Any, name: str) -> Any:

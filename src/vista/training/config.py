@@ -17,8 +17,8 @@ from typing import Any, Literal
 import torch
 
 from vista import noise
-from vista.checks import IN_WORDS
-from vista.methods import Chosen, choose, plain
+from vista.checks import IN_WORDS, as_recorded
+from vista.methods import Chosen, choose
 
 FORMAT = 1
 LearningRate = Literal["cosine", "restarts", "constant"]
@@ -93,7 +93,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         for name, hint in _kinds().items():
-            object.__setattr__(self, name, plain(getattr(self, name), hint))
+            object.__setattr__(self, name, as_recorded(getattr(self, name), hint))
             _check_kind(name, getattr(self, name), hint)
         for name in ("seed", "noise_seed", "split_seed"):
             if not 0 <= (getattr(self, name) or 0) <= MAX_SEED:

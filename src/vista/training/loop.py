@@ -121,7 +121,8 @@ def _end_epoch(training: Training, began: float) -> Generator[Event, None, Epoch
     if training.device.type == "cuda":
         yield from _until(yield_until)
     with training.on_stream():
-        training.refuse_broken(val_logits, samples.split.val, "validation")
+        everything = torch.arange(len(val_logits), device=training.device)
+        training.refuse_broken(val_logits, everything, samples.split.val, "validation")
         end = EpochEnd(
             epoch=training.epoch,
             network=training.network,

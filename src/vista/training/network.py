@@ -41,13 +41,6 @@ def refuse_code_unasked_for(config: TrainConfig, network: str | None) -> None:
         )
 
 
-def resume_command(folder: RunFolder) -> str:
-    """How to go on with the run, as its own user would write it."""
-    network = folder.config().network
-    named = ("--network", network) if models.is_from_outside(network) else ()
-    return shell.command("vista", "resume", folder.path, *named)
-
-
 def build_network(config: TrainConfig, data: dict[str, Any]) -> nn.Module:
     """A fresh network that suits the data, its weights a function of the seed."""
     shape = tuple(data["sample_shape"])

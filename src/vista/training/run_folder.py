@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from vista import durable, shell
+from vista import durable, models, shell
 from vista.noise import NoisyLabels
 from vista.split import Split
 from vista.training import checkpoint, run_lock
@@ -113,13 +113,18 @@ class RunFolder:
 
     def earlier_seconds(self) -> float:
         """Time that the runs took that it needed first."""
-        return sum(RunFolder(path).seconds() for path in sorted((self.path / EARLIER).glob("*")))
+        return sum(run.seconds() for run in find_runs(self.path / EARLIER))
+
+    def resume_command(self) -> str:
+        """How to go on with the run, as its own user would write it."""
+        network = self.config().network
+        named = ("--network", network) if models.is_from_outside(network) else ()
+        return shell.command("vista", "resume", self.path, *named)
 
     def metrics(self) -> dict[str, Any]:
         """Final metrics; only a finished run has them."""
         if not self.is_finished():
-            going_on = shell.command("vista", "resume", self.path)
-            raise FileNotFoundError(f"{self.path} has not finished: `{going_on}` goes on with it")
+            raise FileNotFoundError(f"{self.path} has not finished: `{self.resume_command()}` goes on with it")
         values = _read_object(self.path / METRICS)
         self.check_metrics(values, ("best.test.top1", "last.test.top1", "best.test.ece", "best.test.aurc"))
         return values
@@ -143,8 +148,9 @@ class RunFolder:
     def weights(self, which: Which) -> dict[str, Tensor]:
         path = self.path / WEIGHTS[which]
         if not path.exists():
-            unfinished = f"the run has not finished (`{shell.command('vista', 'resume', self.path)}`)"
-            why = "the run was kept without its weights" if self.is_finished() else unfinished
+            why = "the run was kept without its weights"
+            if not self.is_finished():
+                why = f"the run has not finished (`{self.resume_command()}`)"
             raise FileNotFoundError(f"{path} is not there: {why}")
         return _tensors(path)
 

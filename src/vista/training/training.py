@@ -157,16 +157,16 @@ class Training:
         """A clean pass over this process's part of the training samples, without a trace in the network."""
         rows = self.loader.samples_of_rank().nonzero().flatten()
         for logits, index in self._predict(self.network, self.samples.train, rows):
-            self.refuse_broken(logits, self.samples.split.train[index.cpu().numpy()], "training")
+            self.refuse_broken(logits, index, self.samples.split.train, "training")
             yield logits, index
 
-    def refuse_broken(self, logits: Tensor, samples: NDArray[np.int64], part: str) -> None:
-        """Predictions ``[n, K]`` may break after a loss that was still finite, by an epoch's last step."""
-        bad = (~torch.isfinite(logits)).any(dim=1).nonzero().flatten().cpu().numpy()
+    def refuse_broken(self, logits: Tensor, index: Tensor, part: NDArray[np.int64], name: str) -> None:
+        """Predictions ``[n, K]`` of a part's samples ``index`` may break by an epoch's last step, after its loss."""
+        bad = index[(~torch.isfinite(logits)).any(dim=1)].cpu().numpy()
         if len(bad):
             raise FloatingPointError(
-                f"after epoch {self.epoch}, step {self.engine.steps_done}, predictions are not finite on the {part} "
-                f"samples {first_few(samples[bad])}: a smaller --lr may help; checkpoints from before it stay"
+                f"after epoch {self.epoch}, step {self.engine.steps_done}, predictions are not finite on the {name} "
+                f"samples {first_few(part[bad])}: a smaller --lr may help; checkpoints from before it stay"
             )
 
     def train_pictures(self) -> Iterator[Tensor]:

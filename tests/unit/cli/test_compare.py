@@ -18,7 +18,7 @@ from vista.methods import available
 from vista.training.comparison import over_seeds, plan, summary
 from vista.training.config import TrainConfig
 from vista.training.record import VAL_GIVEN, Record
-from vista.training.run_folder import RunFolder
+from vista.training.run_folder import CONFIG, RunFolder
 
 from .conftest import Vista, in_two_processes
 from .test_train import CONTROL, Small, stop_after
@@ -180,8 +180,9 @@ def test_a_row_is_of_the_runs_that_finished_and_counts_the_time_of_those_needed_
 
 
 def timed(run: Path, seconds: float) -> None:
-    """A record of one epoch that took so long."""
+    """A run with a record of one epoch that took so long."""
     run.mkdir(parents=True)
+    (run / CONFIG).write_text("{}")
     record = Record({VAL_GIVEN: 1})
     timing = {"epoch": 1, "train_seconds": seconds, "evaluate_seconds": 0.0}
     record.append({"epoch": 1}, timing, {VAL_GIVEN: np.ones(1, dtype=bool)})

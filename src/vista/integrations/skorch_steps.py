@@ -8,7 +8,7 @@ from weakref import WeakSet
 import torch
 
 from vista import indexed
-from vista.integrations import comes_with, net_input
+from vista.integrations import comes_with, skorch_input
 from vista.integrations.noting_iterator import NotingIterator
 
 with comes_with("skorch"):
@@ -25,7 +25,7 @@ class NetSteps(NeuralNetClassifier):  # type: ignore[misc]
     def get_iterator(self, dataset: Any, training: bool = False) -> Any:
         loader = super().get_iterator(indexed(dataset) if training else dataset, training=training)
         if not training and self in self.being_fitted:
-            net_input.check_validation(loader)
+            skorch_input.check_validation(loader)
         return NotingIterator(loader, self) if training else loader
 
     def get_loss(self, y_pred: Any, y_true: Any, X: Any = None, training: bool = False) -> Any:
