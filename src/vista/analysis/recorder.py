@@ -24,7 +24,7 @@ from vista.checks import (
     check_logits,
     predicted_classes,
 )
-from vista.training.record import EPOCHS, TEST, VAL_GIVEN, VAL_TRUE, Record
+from vista.training.record import COVERAGE, EPOCHS, TEST, TIMINGS, VAL_GIVEN, VAL_TRUE, Record
 
 DESCRIPTION = "trajectory.json"
 FORMAT = 1
@@ -170,6 +170,13 @@ class TrajectoryRecorder:
         rows = {name: values[:epochs] for name, values in old.rows.items()}
         timings: list[dict[str, float]] = [{"epoch": n} for n in range(1, epochs + 1)]  # the last may be missing
         return Record(sizes, old.lines[:epochs], timings, rows)
+
+
+def recording_of(path: Path) -> Path | None:
+    """The recorder's folder that the file is a part of, or would be."""
+    folder = path.resolve().parent
+    own = path.name in (DESCRIPTION, EPOCHS, TIMINGS, COVERAGE)
+    return folder if own and (folder / DESCRIPTION).is_file() else None
 
 
 def read_description(folder: Path) -> dict[str, Any]:

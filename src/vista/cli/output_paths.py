@@ -7,6 +7,7 @@ from itertools import chain, count
 from pathlib import Path
 
 from vista import noise
+from vista.analysis.recorder import recording_of
 from vista.data import source
 from vista.training.config import TrainConfig
 from vista.training.run_folder import owner_of
@@ -20,7 +21,7 @@ def file_to_write(option: str, given: str, endings: Sequence[str], kept: Kept = 
     path = Path(given).expanduser()
     if path.is_dir():
         raise IsADirectoryError(f"{option} is {path}, which is a folder, but a file is needed")
-    run = owner_of(path)
+    run = owner_of(path) or recording_of(path)
     if run is not None:
         raise ValueError(f"{option} is {path}, which is part of the run {run}: name another file")
     held = what_it_holds(path, kept)

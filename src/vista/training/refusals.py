@@ -163,7 +163,7 @@ def refuse_full_disk(path: Path, network: nn.Module, method: Method) -> None:
     path.mkdir(parents=True, exist_ok=True)
     free, held = shutil.disk_usage(path).free, RunFolder(path).checkpoints_size()
     if needed - held > free:
-        raise OSError(
-            f"{path} has {readable(free)} free, but checkpoints of this run may need {readable(needed - held)}"
-            f"{' more' if held else ''}{method.advice_for_less_room()}"
-        )
+        may_need = f"{path} has {readable(free)} free, but checkpoints of this run may need {readable(needed - held)}"
+        if held:  # a run that goes on does so as it began: no option can change now
+            raise OSError(f"{may_need} more: make room there, or move the folder to a larger disk and resume it there")
+        raise OSError(f"{may_need}{method.advice_for_less_room()}")

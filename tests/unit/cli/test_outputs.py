@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from vista.analysis.recorder import TrajectoryRecorder
+
 from .conftest import Vista
 
 
@@ -53,6 +55,18 @@ def test_an_earlier_output_of_the_same_kind_is_written_over(vista: Vista, traine
         Path(each[-1]).write_text("from before")
         assert vista(*each).code == 0, each
         assert Path(each[-1]).read_bytes() != b"from before"
+
+
+def test_an_export_does_not_overwrite_a_part_of_a_recorded_training(vista: Vista, trained: Path) -> None:
+    TrajectoryRecorder("recorded", [0, 1]).end_epoch(np.eye(2))
+    before = Path("recorded/coverage.safetensors").read_bytes()
+    said = vista("export", "trained", "--to", "recorded/coverage.safetensors")
+    assert said.code == 2
+    assert "to is recorded/coverage.safetensors, which is part of the run" in said.err
+    assert Path("recorded/coverage.safetensors").read_bytes() == before
+    assert vista("export", "trained", "--to", "recorded/net.safetensors").code == 0, "what else lies there is nobody's"
+    Path("own").mkdir()
+    assert vista("export", "trained", "--to", "own/coverage.safetensors").code == 0, "nothing was recorded there"
 
 
 def test_a_report_does_not_overwrite_what_it_draws(vista: Vista, trajectory: Path) -> None:

@@ -237,7 +237,7 @@ def test_what_a_runs_own_checkpoints_hold_counts_as_room_for_them(
     for file, size in {"checkpoints/a/tensors": 300, "blobs/a": 100, "last.safetensors": 100}.items():
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_bytes(bytes(size))
-    with pytest.raises(OSError, match=r"checkpoints of this run may need 36.6 KB more; use less"):
+    with pytest.raises(OSError, match=r"may need 36\.6 KB more: make room there, or move the folder to a larger disk"):
         refusals.refuse_full_disk(tmp_path, network, method)
     (tmp_path / "blobs" / "b").write_bytes(bytes(100))
     refusals.refuse_full_disk(tmp_path, network, method)
