@@ -40,7 +40,7 @@ def check_epoch(vista: Vista, ended: int, resume: str, loaded: bool = True) -> N
         if vista.epoch < ended and loaded:
             advice = "the checkpoint lacks the validation of its last epoch, take one that was saved after it"
         elif vista.epoch < ended:
-            advice = "the checkpoint was saved without VISTA's state, load its weights alone and begin with epoch 1"
+            advice = "no checkpoint brought VISTA's state, load the weights alone and begin with a new trainer"
         raise ValueError(
             f"vista has ended {vista.epoch} of its {vista.num_epochs} epochs, but this training {ended}: {advice}"
         )

@@ -286,13 +286,18 @@ def test_a_checkpoint_between_an_epochs_last_step_and_its_validation_is_refused(
         again.fit(Module(task.model()), *loaders(task), ckpt_path=tmp_path / "step=20.ckpt", weights_only=True)
 
 
-def test_a_checkpoint_of_a_training_without_vista_is_called_so(task, tmp_path):
+@pytest.mark.parametrize("through_a_checkpoint", [True, False])
+def test_a_training_that_began_without_vista_is_called_so(task, tmp_path, through_a_checkpoint):
     plain = trainer(tmp_path, max_epochs=1)
     plain.fit(Unchanged(task.model()), DataLoader(TensorDataset(task.x, task.labels), 32), loaders(task)[1])
     plain.save_checkpoint(tmp_path / "plain.ckpt")
-    ours = trainer(tmp_path, VistaCallback(task.vista()))
-    with pytest.raises(ValueError, match=r"ended 0 of its 4 epochs, but this training 1: .* without VISTA's state"):
-        ours.fit(Module(task.model()), *loaders(task), ckpt_path=tmp_path / "plain.ckpt", weights_only=True)
+    ours = trainer(tmp_path, VistaCallback(task.vista())) if through_a_checkpoint else plain
+    if not through_a_checkpoint:
+        plain.callbacks.append(VistaCallback(task.vista()))
+        plain.fit_loop.max_epochs = EPOCHS
+    from_there = {"ckpt_path": tmp_path / "plain.ckpt", "weights_only": True} if through_a_checkpoint else {}
+    with pytest.raises(ValueError, match="ended 0 of its 4 epochs, but this training 1: no checkpoint brought V"):
+        ours.fit(Module(task.model()), *loaders(task), **from_there)
 
 
 class StatefulLoader(DataLoader):
