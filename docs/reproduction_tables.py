@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vista.reproduce import ablations, ledger, page, protocol
+from vista.reproduce import ablations, beta, ledger, page, protocol
 from vista.reproduce.ledger import LedgerRecord
 from vista.reproduce.table1 import SETTINGS, papers
 
@@ -39,10 +39,22 @@ ABLATIONS = {
     "vista-accuracy": "accuracy",
     "vista-uniform": "none: all alike",
 }
+SCHEDULES = {
+    "ce": "0",
+    "vista:schedule=fixed:value=0.5": "0.5",
+    "vista:schedule=fixed:value=1:start=uniform": "1; in epoch 1 the target is uniform",
+    "vista:schedule=fixed:value=1": "1; in epoch 1 the target is the label",
+    "vista:schedule=linear": "rises linearly",
+    "vista:schedule=cosine": "rises as a cosine",
+    "vista:k=1": "rises exponentially, k = 1",
+    "vista": "rises exponentially, k = 2",
+    "vista:k=3": "rises exponentially, k = 3",
+}
 MEASURED = "| run | seeds | test, best validation epoch | test, last epoch | gain, best | gain, last | most anchors |"
 FORGOTTEN = "| run | given validation labels | true validation labels | test labels |"
 OTHER_LABELS = "| labels | run | seeds | best | last | gain, best | gain, last | paper | gain, paper | most anchors |"
 WEIGHTS = "| weights | run | test, best validation epoch | test, last epoch | paper |"
+RISING = "| β | test, best validation epoch | test, last epoch | paper | most anchors |"
 IN_SHORT = (
     "| method | seeds | best validation epoch | last epoch | past predictions kept | mean deviation gap, true labels |"
 )
@@ -57,6 +69,9 @@ class Ledger:
     def runs(self, setting: str, method: str) -> list[LedgerRecord]:
         cell = ledger.cell_of(protocol.configuration(method, SETTINGS[setting], 0))
         return sorted(self._by_cell.get(cell, []), key=lambda record: record.config.seed)
+
+    def first_seed(self, setting: str, method: str) -> list[LedgerRecord]:
+        return [run for run in self.runs(setting, method) if run.config.seed == 0]
 
     def gain(self, setting: str, method: str, which: str) -> str:
         """Over plain training, seed by seed."""
@@ -97,11 +112,19 @@ def weights(known: Ledger) -> list[str]:
     """Of the first seed alone, which all of them have."""
     rows = []
     for method, name in ABLATIONS.items():
-        runs = [run for run in known.runs(AT_40, method) if run.config.seed == 0]
-        numbers = ablations.PAPER[method]
-        theirs = "{:.2f} ± {:.2f}".format(*numbers[0]) if numbers else ""
+        runs, numbers = known.first_seed(AT_40, method), ablations.PAPER[method]
         if runs:
-            rows.append(_row(name, f"`{method}`", *_accuracies(runs), theirs))
+            rows.append(_row(name, f"`{method}`", *_accuracies(runs), _number(numbers and numbers[0])))
+    return rows
+
+
+def schedules(known: Ledger) -> list[str]:
+    """Of the first seed alone, as well."""
+    rows = []
+    for method, name in SCHEDULES.items():
+        runs = known.first_seed(AT_40, method)
+        if runs:
+            rows.append(_row(name, *_accuracies(runs), _number(beta.PAPER[method]), _anchors(runs)))
     return rows
 
 
@@ -120,6 +143,10 @@ def _accuracies(runs: list[LedgerRecord]) -> list[str]:
 
 def _anchors(runs: list[LedgerRecord]) -> str:
     return ", ".join(str(run.metrics["anchors_max"]) for run in runs if run.metrics["anchors_max"])
+
+
+def _number(of_the_paper: tuple[float, float] | None) -> str:
+    return "{:.2f} ± {:.2f}".format(*of_the_paper) if of_the_paper else ""
 
 
 def _of_the_paper(setting: str, method: str) -> tuple[str, str]:
@@ -147,7 +174,14 @@ def pages(known: Ledger) -> dict[Path, str]:
     """The pages as the ledger wants them."""
     reading = ROOT / "docs" / "reproduction.md"
     text = reading.read_text()
-    for head, rows in ((MEASURED, measured), (FORGOTTEN, forgotten), (OTHER_LABELS, other_labels), (WEIGHTS, weights)):
+    tables = {
+        MEASURED: measured,
+        FORGOTTEN: forgotten,
+        OTHER_LABELS: other_labels,
+        WEIGHTS: weights,
+        RISING: schedules,
+    }
+    for head, rows in tables.items():
         text = with_table(text, head, rows(known))
     written = {reading: text}
     for path in (ROOT / "README.md", ROOT / "docs" / "index.md"):

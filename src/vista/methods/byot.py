@@ -28,19 +28,15 @@ class Terms(NamedTuple):
 
 
 def feature_gap(shallow: Tensor, deep: Tensor) -> Tensor:
-    r"""Mean of :math:`(s - d)^2` over two maps ``[B, C, h, w]``, counted only where either is positive.
-
-    Strided convolutions and pooling halve an odd height or width differently: the common part is compared.
-    """
-    height, width = min(shallow.shape[2], deep.shape[2]), min(shallow.shape[3], deep.shape[3])
-    shallow, deep = wide(shallow[..., :height, :width]), wide(deep[..., :height, :width])
+    r"""Mean of :math:`(s - d)^2` over features ``[B, C]``, counted only where either is positive."""
+    shallow, deep = wide(shallow), wide(deep)
     active = (shallow > 0) | (deep > 0)
     return ((shallow - deep).square() * active).mean()
 
 
 def byot_terms(
     logits: Sequence[Tensor],
-    maps: Sequence[Tensor],
+    features: Sequence[Tensor],
     targets: Tensor,
     *,
     alpha: float,
@@ -50,16 +46,14 @@ def byot_terms(
 ) -> Terms:
     r""":math:`(1-\alpha) \sum_i \mathrm{CE}_i + \alpha T^2 \sum_{i<S} \mathrm{KL}(p_S \| p_i) + \beta \sum_{i<S} g_i`.
 
-    ``logits`` ``[B, K]`` and ``maps`` ``[B, C, h, w]`` of the ``S`` heads, the deepest last, which only teaches
+    ``logits`` ``[B, K]`` and ``features`` ``[B, C]`` of the ``S`` heads, the deepest last, which only teaches
     (no gradient reaches it from the last two sums). :math:`g_i` is :func:`feature_gap`.
     """
     losses = [(1.0 - alpha) * soft_cross_entropy(head, targets, rows=rows) for head in logits]
-    teacher, deep = logits[-1].detach(), maps[-1].detach()
+    teacher, deep = logits[-1].detach(), features[-1].detach()
     distillation = [alpha * distillation_kl(head, teacher, temperature) for head in logits[:-1]]
-    features = [beta * feature_gap(shallow, deep) for shallow in maps[:-1]]
-    return Terms(
-        losses[-1], torch.stack(losses[:-1]).sum(), torch.stack(distillation).sum(), torch.stack(features).sum()
-    )
+    gaps = [beta * feature_gap(shallow, deep) for shallow in features[:-1]]
+    return Terms(losses[-1], torch.stack(losses[:-1]).sum(), torch.stack(distillation).sum(), torch.stack(gaps).sum())
 
 
 def bottleneck(inputs: int, outputs: int) -> nn.Sequential:
@@ -87,8 +81,8 @@ class Byot(Method):
         """Weight of the deepest head's prediction in what every head learns; the label's is 1 - alpha."""
         temperature: float = 3.0
         """Both sides of the distillation are softened by it."""
-        beta: float = 1.05
-        """Weight of the mean squared gap between the heads' maps and the deepest one."""
+        beta: float = 0.0655
+        """Weight of the mean squared gap between the heads' pooled maps and the deepest one."""
 
         def __post_init__(self) -> None:
             unit_interval(self.alpha, "alpha")
@@ -108,14 +102,14 @@ class Byot(Method):
         """The parts of the loss for this batch."""
         staged = cast(Staged, network)
         maps = staged.stages(batch.x)
-        shallow = [neck(features) for neck, features in zip(self.necks, maps)]
-        logits = [head(features.mean(dim=(2, 3))) for head, features in zip(self.heads, shallow)]
+        features = [neck(each).mean(dim=(2, 3)) for neck, each in zip(self.necks, maps)]
+        logits = [head(shallow) for head, shallow in zip(self.heads, features)]
         logits.append(staged.classify(staged.embed(maps[-1])))
         targets = self.mixed(batch, self.targets)
         config = self.config
         return byot_terms(
             logits,
-            [*shallow, maps[-1]],
+            [*features, maps[-1].mean(dim=(2, 3))],
             targets,
             alpha=config.alpha,
             beta=config.beta,

@@ -29,8 +29,8 @@ class Terms(NamedTuple):
 
 
 def attention(features: Tensor) -> Tensor:
-    """Where a map ``[B, C, h, w]`` is strong: its squares' mean over channels, ``[B, h * w]``, of length 1."""
-    return F.normalize(wide(features).square().mean(dim=1).flatten(1), dim=1)
+    """Where a map ``[B, C, h, w]`` is active: its ReLU squared, averaged over channels, ``[B, h * w]``, of length 1."""
+    return F.normalize(F.relu(wide(features)).square().mean(dim=1).flatten(1), dim=1)
 
 
 def frskd_terms(
@@ -157,8 +157,8 @@ class Frskd(Method):
     def terms(self, network: nn.Module, batch: Batch) -> Terms:
         """The parts of the loss for this batch. The pyramid's own cross-entropy trains the network's stages too."""
         staged = cast(Staged, network)
-        maps, last_map = staged.pre_activation_stages(batch.x)
-        logits = staged.classify(staged.embed(last_map))
+        maps = staged.stages(batch.x)
+        logits = staged.classify(staged.embed(maps[-1]))
         teacher_logits, teacher_maps = self.pyramid(maps)
         targets = self.mixed(batch, self.targets)
         config = self.config

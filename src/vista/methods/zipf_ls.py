@@ -48,13 +48,16 @@ def zipf(scores: Tensor) -> Tensor:
 def zipf_term(logits: Tensor, scores: Tensor, labels: Tensor, rows: Tensor | None = None) -> Tensor:
     r"""Mean :math:`\mathrm{KL}(Z \,\|\, q)` over the rows with a label, :math:`q` the softmax of the other classes.
 
+    :math:`Z` is :func:`zipf` of all classes, without the label's.
+
     Logits and scores are ``[B, K]``, labels ``[B]``. No gradient passes through the ranks. ``rows`` is what to divide
     by in place of the number of labels here.
     """
     student = non_target(wide(logits), labels)
     labelled = labels >= 0
     with torch.no_grad():
-        teacher = zipf(non_target(scores, labels)).log()
+        mass = non_target(zipf(scores), labels)  # the label has a rank as well, and its share goes to the others
+        teacher = (mass / mass.sum(dim=1, keepdim=True)).log()
         teacher = torch.where(labelled.unsqueeze(1), teacher, student)  # its own teacher: such a row adds nothing
     return distillation_kl(student, teacher) * (len(labels) / (labelled.sum().clamp(min=1) if rows is None else rows))
 

@@ -20,7 +20,7 @@ def convolve(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Sequen
 
 
 class Block(nn.Module):
-    """``residual(x) + shortcut(x)``. The ReLU that follows is the stage's, so that both sides of it can be had."""
+    """The ReLU of ``residual(x) + shortcut(x)``."""
 
     def __init__(self, inputs: int, width: int, stride: int, bottleneck: bool) -> None:
         super().__init__()
@@ -36,23 +36,20 @@ class Block(nn.Module):
         self.shortcut = nn.Identity() if same else convolve(inputs, outputs, 1, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        total: Tensor = self.residual(x) + self.shortcut(x)
-        return total
+        return F.relu(self.residual(x) + self.shortcut(x))
 
 
 class Stage(nn.Module):
-    """Blocks, a ReLU after each; gives its map before and after the last ReLU."""
+    """Blocks, one after the other."""
 
     def __init__(self, blocks: list[Block]) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        total = x
+    def forward(self, x: Tensor) -> Tensor:
         for block in self.blocks:
-            total = block(x)
-            x = F.relu(total)
-        return total, x
+            x = block(x)
+        return x
 
 
 class ResNet(LinearHead):
@@ -69,21 +66,13 @@ class ResNet(LinearHead):
             self.groups.append(Stage([first, *(Block(outputs, width, 1, bottleneck) for _ in range(depth - 1))]))
             inputs = outputs
 
-    def _both_sides(self, x: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        x = self.stem(x)
-        before, after = [], []
-        for stage in self.groups:
-            total, x = stage(x)
-            before.append(total)
-            after.append(x)
-        return before, after
-
     def stages(self, x: Tensor) -> list[Tensor]:
-        return self._both_sides(x)[1]
-
-    def pre_activation_stages(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
-        before, after = self._both_sides(x)
-        return before, after[-1]
+        x = self.stem(x)
+        maps = []
+        for stage in self.groups:
+            x = stage(x)
+            maps.append(x)
+        return maps
 
 
 def _resnet(

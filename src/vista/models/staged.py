@@ -33,11 +33,6 @@ class Staged(nn.Module):
         """The classifier at every position of the map, ``[B, K, h, w]``; None where the head is not one linear map."""
         return None
 
-    def pre_activation_stages(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
-        """The maps before their last ReLU where the network has such, and the last map as ``embed`` takes it."""
-        maps = self.stages(x)
-        return maps, maps[-1]
-
     def forward(self, x: Tensor) -> Tensor:
         return self.classify(self.embed(self.stages(x)[-1]))
 

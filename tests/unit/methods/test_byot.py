@@ -30,7 +30,7 @@ def batch(FakeBatch):
 def test_terms_are_the_formula():
     rng = np.random.default_rng(0)
     logits = [rng.normal(size=(4, 3)) for _ in range(3)]
-    maps = [rng.normal(size=(4, 2, 2, 2)) for _ in range(3)]
+    features = [rng.normal(size=(4, 2)) for _ in range(3)]
     targets = np.eye(3)[[0, 2, 1, 1]]
     alpha, beta, temperature = 0.3, 0.7, 3.0
     hard = [-(targets * log_softmax(z)).sum(axis=1).mean() for z in logits]
@@ -39,10 +39,11 @@ def test_terms_are_the_formula():
         (np.exp(log_teacher) * (log_teacher - log_softmax(z / temperature))).sum(axis=1).mean() * temperature**2
         for z in logits[:-1]
     ]
-    gaps = [((m - maps[-1]) ** 2 * ((m > 0) | (maps[-1] > 0))).mean() for m in maps[:-1]]
+    deep = features[-1]
+    gaps = [((f - deep) ** 2 * ((f > 0) | (deep > 0))).mean() for f in features[:-1]]
     terms = byot_terms(
         [torch.from_numpy(z) for z in logits],
-        [torch.from_numpy(m) for m in maps],
+        [torch.from_numpy(f) for f in features],
         torch.from_numpy(targets),
         alpha=alpha,
         beta=beta,
@@ -54,18 +55,23 @@ def test_terms_are_the_formula():
 
 def test_the_deepest_head_teaches_without_learning():
     logits = [torch.randn(4, 3, generator=torch.Generator().manual_seed(s)).requires_grad_() for s in (1, 2)]
-    maps = [torch.rand(4, 2, 2, 2, generator=torch.Generator().manual_seed(s)).requires_grad_() for s in (3, 4)]
-    terms = byot_terms(logits, maps, torch.eye(3)[[0, 1, 2, 0]], alpha=0.5, beta=1.0, temperature=3.0)
+    features = [torch.rand(4, 2, generator=torch.Generator().manual_seed(s)).requires_grad_() for s in (3, 4)]
+    terms = byot_terms(logits, features, torch.eye(3)[[0, 1, 2, 0]], alpha=0.5, beta=1.0, temperature=3.0)
     (terms.distillation + terms.features).backward()
     assert logits[0].grad is not None
     assert logits[1].grad is None
-    assert maps[0].grad is not None
-    assert maps[1].grad is None
+    assert features[0].grad is not None
+    assert features[1].grad is None
 
 
-def test_maps_that_were_halved_differently_are_compared_where_both_are():
-    shallow, deep = torch.rand(2, 3, 4, 4), torch.rand(2, 3, 3, 3)
-    torch.testing.assert_close(feature_gap(shallow, deep), feature_gap(shallow[..., :3, :3], deep))
+def test_what_is_compared_are_pooled_maps_as_strongly_as_in_the_re_implementation(make_task, network, batch):
+    """There 1e-6 times a sum over a batch of 128 and 512 features, after pooling."""
+    assert Byot.Config().beta == pytest.approx(1e-6 * 128 * 512, rel=1e-3)
+    method = Byot(make_task(), network, Byot.Config(beta=1.0))
+    maps = network.stages(batch.x)
+    deep = maps[-1].mean(dim=(2, 3))
+    gaps = [feature_gap(neck(shallow).mean(dim=(2, 3)), deep) for neck, shallow in zip(method.necks, maps)]
+    torch.testing.assert_close(method.terms(network, batch).features, sum(gaps))
 
 
 @pytest.mark.parametrize(("inputs", "inner"), [(16, 4), (3, 1)])

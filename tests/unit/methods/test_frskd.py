@@ -18,7 +18,7 @@ def log_softmax(z):
 
 
 def attention(features):
-    strength = (features**2).mean(axis=1).reshape(len(features), -1)
+    strength = (np.maximum(features, 0) ** 2).mean(axis=1).reshape(len(features), -1)
     return strength / np.sqrt((strength**2).sum(axis=1, keepdims=True))
 
 

@@ -28,9 +28,8 @@ def staged(image_size=8):
 
 
 def zipf_by_hand(scores, label):
-    """The distribution over the classes beside the label, from python's own counting."""
-    others = [s for k, s in enumerate(scores) if k != label]
-    mass = [1 / (1 + sum(other > s for other in others)) for s in others]
+    """The distribution over the classes beside the label, which has a rank too, from python's own counting."""
+    mass = [1 / (1 + sum(other > s for other in scores)) for k, s in enumerate(scores) if k != label]
     return np.array(mass) / sum(mass)
 
 

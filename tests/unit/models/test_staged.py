@@ -71,21 +71,3 @@ def test_networks_whose_head_is_more_than_linear_on_a_pooled_map(name, channels)
     assert other.stage_channels == channels
     assert other.dense_logits(other.stages(images())[-1]) is None
     assert_forward_is_the_chain(other)
-
-
-@torch.inference_mode()
-def test_resnet_maps_before_their_last_relu():
-    network = build("resnet18")
-    maps, last = network.pre_activation_stages(images())
-    after = network.stages(images())
-    assert all((map_ < 0).any() for map_ in maps)
-    assert all(torch.equal(before.relu(), map_) for before, map_ in zip(maps, after, strict=True))
-    assert torch.equal(last, after[-1])
-
-
-@torch.inference_mode()
-def test_other_networks_give_their_maps_as_they_are():
-    network = build("tiny-staged")
-    maps, last = network.pre_activation_stages(images())
-    assert all(torch.equal(a, b) for a, b in zip(maps, network.stages(images()), strict=True))
-    assert torch.equal(last, maps[-1])
