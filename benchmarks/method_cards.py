@@ -11,6 +11,7 @@ import argparse
 import json
 import re
 import statistics
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from vista.reproduce.grid import Cell
 from vista.reproduce.ledger import LedgerRecord
 from vista.reproduce.runs import run_of
 from vista.reproduce.table1 import SETTINGS
+from vista.training.config import TrainConfig
 from vista.training.environment import environment
 
 ROOT = Path(__file__).parents[1]
@@ -43,10 +45,12 @@ def take(printed: Path) -> None:
     told, here = json.loads(printed.read_text()), environment(torch.device("cpu"))
     new = {row["method"]: {name: row[name] for name in KEPT} | {"commit": here["commit"]} for row in told["rows"]}
     old = json.loads(RECORD.read_text()) if RECORD.exists() else {"rows": [], "config": told["config"]}
-    if told["config"] | {"methods": None} != old["config"] | {"methods": None}:
+    came_later = {field.name: field.default for field in fields(TrainConfig) if field.name not in old["config"]}
+    known = {name: value for name, value in came_later.items() if name in told["config"]} | old["config"]
+    if told["config"] | {"methods": None} != known | {"methods": None}:
         raise SystemExit(f"{printed} was made under another configuration than {RECORD}: delete that first")
     rows = [new.pop(row["method"], {"commit": old["environment"]["commit"]} | row) for row in old["rows"]]
-    record = {"what": "methods on the digits", "environment": here, "config": old["config"]}
+    record = {"what": "methods on the digits", "environment": here, "config": known}
     RECORD.write_text(json.dumps({**record, "rows": [*rows, *new.values()]}, indent=1, sort_keys=True) + "\n")
 
 
