@@ -19,6 +19,7 @@ from ledger_bits import right
 from vista import functional
 from vista.reproduce import protocol
 from vista.reproduce.ablations import PAPER as ABLATIONS
+from vista.reproduce.beta import PAPER as SCHEDULES
 from vista.reproduce.protocol import VALIDATION
 from vista.reproduce.table1 import PAPER as TABLE1
 from vista.reproduce.table1 import SETTINGS, papers
@@ -292,6 +293,45 @@ def test_what_the_ablations_are_said_to_gain_and_lose(ledger: list[dict[str, Any
     assert f"has it {theirs['vista-chronological']:.2f} below coverage" in said
 
 
+@pytest.mark.parametrize("method", SCHEDULES)
+def test_a_row_of_the_schedules_is_that_of_the_first_seed(method: str, ledger: list[dict[str, Any]]) -> None:
+    run, number = of_seeds(ledger, method)[0], SCHEDULES[method]
+    paper = f"{number[0]:.2f} ± {number[1]:.2f}" if number else ""
+    cells = [*(f"{result(run, which):.2f}" for which in WHICH), paper, anchors({0: run})]
+    assert any(row.endswith(line(*cells)) for row in PAGE.splitlines())
+
+
+def test_what_is_said_of_the_schedules(ledger: list[dict[str, Any]]) -> None:
+    runs, said = {method: of_seeds(ledger, method)[0] for method in SCHEDULES}, " ".join(PAGE.split())
+    rising = [
+        method for method, run in runs.items() if method != "ce" and run["config"]["options"]["schedule"] != "fixed"
+    ]
+    ends = sorted(result(runs[method], "last") for method in rising)
+    assert len(rising) == 5
+    assert f"The five schedules that rise end between {ends[0]:.2f} and {ends[-1]:.2f}" in said
+    assert f"five schedules end within {ends[-1] - ends[0]:.2f} of each other" in said
+    best = {method: result(runs[method], "best") for method in rising}
+    assert (min(best, key=best.__getitem__), max(best, key=best.__getitem__)) == ("vista", "vista:schedule=linear")
+    chosen = [runs[method]["metrics"]["best"]["epoch"] for method in ("vista", "vista:schedule=linear")]
+    assert f"(#vista-its-rivals-and-two-controls): {chosen[0]} and {chosen[1]}." in said
+    tested = {method: [100 * epoch["test_accuracy"] for epoch in run["epochs"]] for method, run in runs.items()}
+    half = tested["vista:schedule=fixed:value=0.5"]
+    assert f"the first cycle of the learning rate ends at {half[39]:.2f} and the last one at {half[-1]:.2f}" in said
+    assert f"0.5 ends {tested['vista'][-1] - half[-1]:.2f} below" in said
+    labels_first = tested["vista:schedule=fixed:value=1"]
+    assert f"taught: {labels_first[0]:.2f} after the first, {labels_first[-1]:.2f} after the last" in said
+    assert f"{tested['vista:schedule=fixed:value=1:start=uniform'][-1]:.2f} % is what guessing has" in said
+
+
+def test_the_next_class_by_number_does_not_explain_asymmetric_noise(ledger: list[dict[str, Any]]) -> None:
+    (run,) = [each for each in ledger if each["config"]["noise"] == "pairflip:0.4"]
+    highest = 100 * max(epoch["test_accuracy"] for epoch in run["epochs"])
+    both = " and ".join(f"{result(run, which):.2f}" for which in WHICH)
+    said = " ".join(PAGE.split())
+    assert f"VISTA has {both} at 40 %, and {highest:.2f} at its highest" in said
+    assert highest < TABLE1["vista"][list(SETTINGS).index("asymmetric 40 %")][0]  # type: ignore[index]
+
+
 def test_what_is_said_of_clean_labels(ledger: list[dict[str, Any]]) -> None:
     runs = {method: of_seeds(ledger, method, "clean")[0] for method in ("ce", "vista", "vista-light", "kf", "sat")}
     said, place = " ".join(PAGE.split()), list(SETTINGS).index("clean")
@@ -379,6 +419,7 @@ def test_every_figure_is_measured_or_the_papers_or_a_difference_of_two(ledger: l
     figures: set[float] = {10.60, 2.97, functional.beta(160, 200)}
     for numbers in filter(None, ABLATIONS.values()):
         figures |= {*numbers[0], ABLATIONS["vista"][0][0] - numbers[0][0]}  # type: ignore[index]
+    figures |= {figure for number in SCHEDULES.values() if number for figure in number}
     figures |= {ERRORS["ce"][0], ERRORS["vista"][0]}  # type: ignore[index]
     figures |= {100 - number[0] for number in TABLE1["ce"] if number}
     for run, which in product(ledger, WHICH):
