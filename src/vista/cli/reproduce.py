@@ -160,7 +160,8 @@ def _plan(wanted: list[runs.Wanted], flags: ReproduceFlags) -> int:
         place = {"setting": run.cell.setting, "method": run.cell.method, "note": run.cell.note}
         rows.append({**place, "seed": run.config.seed, "state": state, "hours": hours})
     left = sum(row["hours"] for row in rows)
-    table.caption = f"about {left:.1f} hours on one H200, one run after another (an estimate)"
+    needed = f"about {left:.1f} hours on one H200, one run after another (an estimate)"
+    table.caption = needed if left else "every run is in the ledger"
     return _answer(flags, {"runs": rows, "hours": left}, table)
 
 

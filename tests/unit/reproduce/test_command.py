@@ -45,6 +45,15 @@ def test_a_finished_run_is_in_the_ledger_while_others_go_on(tmp_path: Path, monk
     assert len(ledger.read(tmp_path)) == 2
 
 
+def test_a_plan_of_what_has_been_run_asks_for_no_hours(capsys: pytest.CaptureFixture[str]) -> None:
+    results = Path(__file__).parents[3] / "results"
+    assert main(["reproduce", "beta", "--seeds", "1", "--dry-run", "--results", str(results)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "every run is in the ledger" in said
+    assert "hours on one" not in said
+    assert "to be run" not in said
+
+
 def test_commands_that_run_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce"]) == 0
     assert "table1" in capsys.readouterr().out
