@@ -104,7 +104,7 @@ def light(bits: Bits, m: int, tau: float, order: Order = "accuracy") -> Iterator
         yield dict(zip(kept, counts.tolist(), strict=True))
 
 
-def lifespans(bits: Bits, m: int, tau: float = 0.0) -> Counts:
+def lifespans(bits: Bits, m: int, tau: float) -> Counts:
     """For each state the number of epochs ``t >= s`` with ``s`` an anchor, its own included; 0 if it never was one."""
     spans = np.zeros(len(bits), dtype=np.int64)
     for anchors in light(bits, m, tau):

@@ -88,6 +88,7 @@ def test_any_array_of_whole_numbers_will_do(dtype: Any) -> None:
 def test_a_number_beyond_int64_is_no_missing_label() -> None:
     with pytest.raises(ValueError, match="labels holds 18446744073709551615, which is neither"):
         as_labels(np.array([0, 2**64 - 1], np.uint64), 3, "labels", missing=-1)
+    assert as_labels(np.array([0, 1, 1], np.uint64), 2, "labels").tolist() == [0, 1, 1]
 
 
 def test_who_has_no_index_hears_where_to_get_one() -> None:

@@ -330,6 +330,13 @@ def test_given_targets_are_those_of_the_loss() -> None:
     torch.testing.assert_close(make().loss(logits, ALL, targets=targets), F.cross_entropy(logits, targets))
 
 
+def test_given_targets_need_not_sum_to_one() -> None:
+    logits, targets = drawn(N, 3).requires_grad_(), drawn(N, 4).abs()
+    (ours,) = torch.autograd.grad(make().loss(logits, ALL, targets=targets), logits)
+    (theirs,) = torch.autograd.grad(-(targets * logits.log_softmax(1)).sum(1).mean(), logits)
+    torch.testing.assert_close(ours, theirs)
+
+
 # ---------------------------------------------------------------- samples without a label
 
 
@@ -514,6 +521,16 @@ def test_a_loaded_state_and_its_source_do_not_share_a_fate() -> None:
     assert_same(vista.state_dict(), before)
 
 
+def test_a_state_of_more_samples_than_a_half_can_count_loads() -> None:
+    labels = torch.arange(70_000) % 2
+    vista = Vista(labels, num_classes=2, epochs=2, val_labels=[0, 1])
+    vista.record(one_hot(labels, 2), torch.arange(len(labels)))
+    vista.end_epoch(torch.eye(2))
+    again = Vista(labels, num_classes=2, epochs=2, val_labels=[0, 1])
+    again.load_state_dict(vista.state_dict())
+    assert_same(again.state_dict(), vista.state_dict())
+
+
 OTHER: list[tuple[dict[str, Any], str]] = [
     ({"labels": LABELS.flip(0)}, "labels="),
     ({"labels": LABELS[:-1]}, r"samples=8, but this Vista has samples=7"),
@@ -644,6 +661,7 @@ def test_an_ignored_label_is_a_whole_number() -> None:
         ("coverage", lambda part: part.float()),
         ("coverage", lambda part: part[0]),
         ("coverage", lambda part: part * 0),
+        ("states", lambda part: part[::-1]),
         ("epoch", lambda _part: 99),
         ("epoch", lambda _part: 0),
         ("predictions", lambda part: {s: rows / 0 for s, rows in part.items()}),

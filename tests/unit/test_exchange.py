@@ -85,6 +85,14 @@ def _other_labels(rank: int) -> str | None:
     return None
 
 
+def _recorded_by_the_last(rank: int, world: int) -> int:
+    """How many samples lack a prediction where one rank alone made a clean pass, over all of them."""
+    vista = Vista(LABELS, num_classes=K, epochs=E, val_labels=VAL_LABELS, record="eval")
+    if rank == world - 1:
+        vista.record(drawn(N, 1), torch.arange(N))
+    return vista.end_epoch(drawn(M, 1, 1)).unrecorded
+
+
 def _padded(n: int, rank: int, world: int) -> Tensor:
     everything = torch.arange(n)
     padded = torch.cat([everything, everything[: -n % world]])
@@ -118,6 +126,7 @@ def _single_calls(rank: int, world: int) -> dict[str, Any]:
         "unused": unused.grad,
         "disagreement": disagreement,
         "other_labels": _other_labels(rank),
+        "unrecorded": _recorded_by_the_last(rank, world),
         "total": exchange.total(counts),
         "counts": counts,
         "word": exchange.first_ranks_word(rank + 5),
@@ -200,6 +209,11 @@ def test_sums_and_the_first_ranks_word_reach_everybody(ranks, world: int) -> Non
         assert result["counts"].tolist() == [rank, 1], "what was summed stays each rank's own"
         assert result["words"] == ["from 0"] * 2
         assert result["all_say"] == [True, False, False]
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_a_rank_that_recorded_nothing_ends_the_epoch_with_the_others(ranks, world: int) -> None:
+    assert [result["unrecorded"] for result in ranks[world]] == [0] * world
 
 
 @pytest.mark.parametrize("world", [2, 4])

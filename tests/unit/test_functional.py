@@ -72,6 +72,7 @@ def test_light_coverage_counts_epochs_from_1() -> None:
         (np.ones((0, 3), np.bool_), r"correct has shape \(0, 3\)"),
         (np.ones((3, 0), np.bool_), r"correct has shape \(3, 0\)"),
         (np.full((1, 2), 0.5), r"correct has type float64 and other values than 0 and 1"),
+        (np.array([[0, 1, 2]]), r"correct has type int64 and other values than 0 and 1"),
     ],
 )
 def test_what_is_no_history_is_refused(correct, message: str) -> None:
@@ -89,6 +90,20 @@ def test_metrics_take_arrays_and_tensors_alike() -> None:
         assert metric(torch.from_numpy(probs), torch.from_numpy(labels)) == value
     # by confidence 0.9, 0.8, 0.7, 0.6 the third is wrong: (0 + 0 + 1/3 + 1/4) / 4
     assert functional.aurc(probs, labels) == pytest.approx((1 / 3 + 1 / 4) / 4)
+
+
+def test_metrics_take_probabilities_that_have_a_gradient() -> None:
+    probs, labels = torch.tensor([[0.9, 0.1], [0.4, 0.6]]), torch.tensor([0, 0])
+    for metric in (functional.aurc, functional.ece):
+        assert metric(probs.clone().requires_grad_(), labels) == metric(probs, labels)
+
+
+def test_what_is_not_said_is_what_the_functions_below_take() -> None:
+    probs, labels = np.array([[0.52, 0.48], [0.55, 0.45]]), np.array([0, 1])  # apart in fifteenths, not in those near
+    assert functional.ece(probs, labels) == functional.ece(probs, labels, bins=15)
+    assert functional.ece(probs, labels) not in [functional.ece(probs, labels, bins) for bins in (14, 16)]
+    other = torch.eye(3)
+    assert functional.distillation_kl(LOGITS, other) == functional.distillation_kl(LOGITS, other, temperature=1.0)
 
 
 def test_what_comes_in_decides_what_goes_out() -> None:

@@ -40,11 +40,11 @@ def reference(probs, labels, window, step, rounds):
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("window", [1, 3])
-def test_weights_equal_a_plain_search(seed, window):
+@pytest.mark.parametrize(("window", "step"), [(1, 0.05), (3, 0.05), (5, 0.05), (3, 0.3)])
+def test_weights_equal_a_plain_search(seed, window, step):
     probs, labels = trajectory(seed)
-    expected = reference(probs.double().numpy(), labels.numpy(), window, 0.05, 10)
-    weights = fusion_weights(list(probs), labels, window=window)
+    expected = reference(probs.double().numpy(), labels.numpy(), window, step, 10)
+    weights = fusion_weights(list(probs), labels, window=window, step=step)
     given = np.array([weights.get(epoch, 0.0) for epoch in range(1, len(probs) + 1)])
     np.testing.assert_allclose(given, expected, atol=1e-12)
     assert len(weights) > 1  # or the trajectory shows nothing

@@ -93,6 +93,20 @@ def test_the_gradient_has_a_gradient(logits: Tensor, targets: Tensor, sum_to_one
     torch.testing.assert_close(second, torch.autograd.grad(theirs.square().sum(), z)[0])
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_penalty_on_gradients_may_be_added_to_the_loss(logits: Tensor, targets: Tensor, weighted: bool) -> None:
+    """Loss and gradient are then differentiated in one pass; with class weights rows do not sum to one."""
+    z, class_weight = logits.requires_grad_(), drawn(5, seed=2).abs() if weighted else None
+    gradients = []
+    for loss in (
+        soft_cross_entropy(z, targets, "sum", class_weight=class_weight),
+        F.cross_entropy(z, targets, class_weight, reduction="sum"),
+    ):
+        (first,) = torch.autograd.grad(loss, z, create_graph=True)
+        gradients += torch.autograd.grad(loss + first.square().sum(), z)
+    torch.testing.assert_close(*gradients)
+
+
 @pytest.mark.parametrize("sum_to_one", [False, True])
 def test_the_gradients_gradient_has_one_too(logits: Tensor, targets: Tensor, sum_to_one: bool) -> None:
     z = logits.requires_grad_()

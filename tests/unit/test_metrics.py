@@ -103,10 +103,11 @@ class TestByHand:
         assert ece(probs, labels, bins=1) == pytest.approx(abs(0.5 - 0.625))
 
     def test_ece_has_15_bins_of_its_own_accord(self):
-        # .62 right and .68 wrong: apart in fifteenths, (9/15, 10/15] and (10/15, 11/15], but together in tenths.
-        probs, labels = binary(np.array([0.62, 0.68]), np.array([True, False]))
-        assert ece(probs, labels) == pytest.approx((0.38 + 0.68) / 2)
-        assert ece(probs, labels, bins=10) == pytest.approx(0.65 - 0.5)
+        # .52 right and .55 wrong: apart in fifteenths, (7/15, 8/15] and (8/15, 9/15], but together in any number near.
+        probs, labels = binary(np.array([0.52, 0.55]), np.array([True, False]))
+        assert ece(probs, labels) == pytest.approx((0.48 + 0.55) / 2)
+        for bins in (10, 14, 16, 20):
+            assert ece(probs, labels, bins) == pytest.approx(0.535 - 0.5)
 
     def test_aurc(self):
         # Order .8 right, .7 right, .6 wrong, .5 wrong: risks 0, 0, 1/3, 2/4. That is the best possible order.
@@ -146,6 +147,9 @@ class TestAgainstSlowLoops:
     def test_aurc(self, drawn):
         probs, labels = softmax(drawn[0]), drawn[1]
         assert aurc(probs, labels) == pytest.approx(slow_aurc(probs, labels), abs=1e-12)
+        errors = int((probs.argmax(axis=1) != labels).sum())
+        best = sum(j / (len(labels) - errors + j) for j in range(1, errors + 1)) / len(labels)
+        assert eaurc(probs, labels) == pytest.approx(slow_aurc(probs, labels) - best, abs=1e-12)
 
     @given(logits_and_labels())
     def test_report(self, drawn):
@@ -210,6 +214,10 @@ class TestAlways:
         report = classification_report(np.array([[1e4, -1e4], [1e4, -1e4]]), np.array([0, 1]))
         assert report["nll"] == pytest.approx(1e4)
 
+    def test_a_row_of_far_logits_leaves_the_others_alone(self):
+        report = classification_report(np.array([[1e4, 0.0], [0.0, 0.0]]), np.array([0, 1]))
+        assert report["nll"] == pytest.approx(math.log(2) / 2)
+
 
 class TestRefusals:
     PROBS = np.full((3, 4), 0.25)
@@ -245,6 +253,13 @@ class TestRefusals:
         with pytest.raises(ValueError, match=r"probs\[0, 1\] is -0.5, but a probability is at least 0"):
             metric(np.tile([0.0, -0.5, 0.5, 1.0], (3, 1)), self.LABELS)
         metric(self.PROBS * 1.0009, self.LABELS)
+
+    @pytest.mark.parametrize("metric", METRICS)
+    def test_one_row_of_logits_among_probabilities(self, metric):
+        probs = self.PROBS.copy()
+        probs[1] = [4.0, 0.0, 0.0, 0.0]
+        with pytest.raises(ValueError, match=r"probs\[1\] sums to 4, but probabilities sum to 1"):
+            metric(probs, self.LABELS)
 
     @pytest.mark.parametrize("metric", METRICS)
     def test_probabilities_of_bfloat16_are_let_in(self, metric):

@@ -120,6 +120,8 @@ def test_a_mapping_must_move_every_class(mapping, message):
 def test_bad_labels_are_named():
     with pytest.raises(ValueError, match=re.escape("labels[17] is 112, but num_classes is 100")):
         noise.symmetric(np.where(np.arange(20) == 17, 112, 0), 100, 0.4, 0)
+    with pytest.raises(ValueError, match=re.escape("labels[3] is 10, but num_classes is 10")):
+        noise.make("none", np.array([0, 9, 1, 10]), 10, 0)
     with pytest.raises(ValueError, match=re.escape("float64 of shape (2,)")):
         noise.symmetric(np.array([0.0, 1.0]), 10, 0.4, 0)
     with pytest.raises(ValueError, match=re.escape("of shape (2, 2)")):

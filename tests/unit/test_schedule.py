@@ -42,6 +42,7 @@ def test_the_formulas(t: int) -> None:
 def test_exp_becomes_linear_as_k_goes_to_0() -> None:
     for t in range(1, 51):
         assert beta(t, 50, k=1e-9) == pytest.approx(beta(t, 50, schedule="linear"), abs=1e-8)
+    assert beta(7, 50, k=0.0, schedule="linear") == 6 / 49, "k is exp's alone"
 
 
 def test_fixed_is_its_value_in_every_epoch() -> None:

@@ -87,6 +87,11 @@ def test_smoothing_of_weights_equals_averaging_of_predictions() -> None:
     assert sum(spread.values()) == pytest.approx(1)
 
 
+def test_a_window_of_5_reaches_two_epochs_to_either_side() -> None:
+    assert smooth({4: 1.0}, 7, 5) == {r: pytest.approx(1 / 5) for r in (2, 3, 4, 5, 6)}
+    assert smooth({2: 1.0}, 3, 5) == {r: pytest.approx(1 / 3) for r in (1, 2, 3)}, "cut at the first and the last"
+
+
 def test_smoothing_of_width_1_changes_nothing() -> None:
     assert smooth({2: 0.4, 5: 0.6}, 5, 1) == {2: 0.4, 5: 0.6}
 

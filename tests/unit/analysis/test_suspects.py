@@ -48,6 +48,8 @@ def test_the_estimate_scales_the_confident_joint_to_each_class() -> None:
     assert suspects.estimated_errors(PROBS, GIVEN) == 1
     # A teacher that is sure of everything: the threshold of class 1 is 1, which the fourth sample reaches and no more.
     assert suspects.estimated_errors(np.eye(2)[[0, 0, 0, 1, 1, 1]], np.array([0, 0, 0, 0, 1, 1])) == 1
+    # The only sample given class 1 reaches both thresholds, and believes in class 0.
+    assert suspects.estimated_errors(np.array([[0.8, 0.2], [0.8, 0.2], [0.9, 0.1]]), np.array([0, 0, 1])) == 1
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -111,6 +113,7 @@ def test_the_quality_of_a_ranking() -> None:
         (np.where(PROBS == 0.9, -0.1, PROBS), GIVEN, r"probs\[2, 1\] is -0\.1"),
         (np.array([[0.0, np.inf], *PROBS[1:]]), GIVEN, r"probs\[0, 1\] is inf"),
         (10 * PROBS, GIVEN, r"probs\[0\] sums to 10, but probabilities sum to 1: give softmax\(logits\)"),
+        (PROBS / 2, GIVEN, r"probs\[0\] sums to 0\.5, but probabilities sum to 1: give softmax\(logits\)"),
         (PROBS[0], GIVEN[:2], r"probs has shape \(2,\), but \[samples, classes\]"),
         (np.zeros((0, 2)), np.zeros(0, np.int64), r"probs has shape \(0, 2\)"),
     ],

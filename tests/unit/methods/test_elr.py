@@ -39,6 +39,10 @@ def test_three_epochs_against_numpy(make_task, FakeBatch, Linear5):
     np.testing.assert_allclose(method.final_teacher()[index].numpy(), t / t.sum(1, keepdims=True), rtol=1e-4)
 
 
+def test_of_a_sample_that_it_never_saw_it_says_nothing(make_task, Linear5):
+    assert not make(make_task(), Linear5()).final_teacher().any()
+
+
 def test_a_certain_agreement_stays_finite():
     logits = torch.tensor([[200.0, 0.0, 0.0]], requires_grad=True)
     term = early_learning_term(clamped_probs(logits), torch.tensor([[1.0, 0.0, 0.0]]))

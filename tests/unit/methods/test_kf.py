@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from vista.fusion import fusion_weights
 from vista.methods import EpochEnd, choose
 from vista.methods.kf import NEUTRAL, KnowledgeFusion, fuse
 
@@ -63,6 +64,15 @@ def test_what_every_epoch_said_is_fused_at_the_end(task, Linear5):
     halves = [list(logits.softmax(2).half()) for logits in (val, test)]
     fused = fuse(halves[0], task.val_labels, halves[1])
     torch.testing.assert_close(method.fused_predictions(), (fused.val, fused.test), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("option", [{"window": 1}, {"step": 0.3}, {"rounds": 1}])
+def test_its_options_are_those_of_the_search(task, Linear5, option):
+    val, test = (list(logits.softmax(2).half()) for logits in trajectory())
+    fused = fuse(val, task.val_labels, test, **option)
+    assert fused.weights == fusion_weights(val, task.val_labels, **option) != fusion_weights(val, task.val_labels)
+    given = trained(task, Linear5, **option).fused_predictions()
+    torch.testing.assert_close(given, (fused.val, fused.test), rtol=0, atol=0)
 
 
 def test_without_rounds_it_is_the_last_state(task, Linear5):

@@ -71,12 +71,15 @@ def test_each_part_has_at_least_one_epoch(first, epochs, expected):
     assert split_epochs(first, epochs) == expected
 
 
-def test_the_teacher_is_the_fusion_of_what_the_first_part_said(task, pictures, FakeBatch):
+@pytest.mark.parametrize("options", [{}, {"window": 1}, {"step": 0.3}, {"rounds": 0}])
+def test_the_teacher_is_the_fusion_of_what_the_first_part_said(task, pictures, FakeBatch, options):
     network = network_of()
-    method = make(task, network)
+    method = make(task, network, **options)
     said, val = run(method, network, pictures, FakeBatch, [1, 2, 3])
-    weights = fusion.fusion_weights(val, task.val_labels)
-    assert len(weights) > 1
+    weights = fusion.fusion_weights(val, task.val_labels, **options)
+    by_default = fusion.fusion_weights(val, task.val_labels)
+    assert len(by_default) > 1
+    assert (weights == by_default) == (not options)
     assert not method.seen.any()  # a new epoch has seen nothing
     expected = teacher.teacher({s: said[s - 1] for s in weights}, weights)
     torch.testing.assert_close(method.final_teacher(), expected, rtol=0, atol=2e-3)
@@ -136,6 +139,13 @@ def test_the_room_it_asks_for_holds_the_predictions_of_the_whole_first_part(task
     (kept,) = method.get_extra_state()["predictions"].values()
     an_epoch = sum(tensor.nbytes for tensor in kept.values())
     assert method.bytes_written_once() == 3 * an_epoch, "the first part is epochs 1 to 3"
+
+
+def test_the_second_part_keeps_no_predictions(task, pictures, FakeBatch):
+    network = network_of()
+    method = make(task, network)
+    run(method, network, pictures, FakeBatch, range(1, 6))
+    assert not method.get_extra_state()["predictions"]
 
 
 def test_a_sample_nobody_saw_counts_as_its_label(task, FakeBatch, pictures):

@@ -53,6 +53,7 @@ def test_dropout_leaves_out_a_fixed_number():
     assert kept.sum() == 19
     assert not kept[draws.argmax()]
     assert keep(draws, torch.tensor(1.0)).all()
+    assert keep(draws[:15], torch.tensor(0.9)).sum() == 13, "of 13.5 the half goes"
 
 
 def test_of_a_batch_of_one_the_one_stays():

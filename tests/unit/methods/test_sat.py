@@ -83,6 +83,14 @@ def test_a_sample_without_label_waits_for_the_start_and_then_follows_its_predict
     torch.testing.assert_close(method.memory[1:], network(x[1:]).softmax(1).detach())
 
 
+def test_a_batch_without_any_label_teaches_nothing():
+    logits = torch.zeros(2, 3, requires_grad=True)
+    loss = weighted_loss(logits, torch.zeros(2, 3))
+    loss.backward()
+    assert loss.item() == 0
+    assert not logits.grad.any()
+
+
 def test_state_survives_saving(make_task, FakeBatch, Linear5):
     network = Linear5()
     method = make(make_task(), network)

@@ -40,6 +40,16 @@ def test_comes_back_as_it_was(tmp_path: Path, epochs: int) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == [COVERAGE, EPOCHS, TIMINGS]
 
 
+def test_before_its_first_epoch_a_record_is_one_of_any_number_of_samples(tmp_path: Path) -> None:
+    record = Record({"val_given": 1000, "test": 17})
+    record.write(tmp_path)
+    assert_same(Record.read(tmp_path), record)
+
+
+def test_epochs_that_nobody_timed_took_no_time() -> None:
+    assert Record({}, lines=[{"epoch": 1}, {"epoch": 2}], timings=[{"epoch": 1}, {"epoch": 2}]).seconds() == 0
+
+
 def test_bits_are_the_samples_that_were_right() -> None:
     record = Record({"test": 9})
     rows = [np.arange(9) % k == 0 for k in (2, 3)]
@@ -126,6 +136,7 @@ def test_what_was_cut_short_is_named(tmp_path: Path) -> None:
     [
         (EPOCHS, "5", "line 2 is damaged: it holds int, where an object of named values belongs"),
         (EPOCHS, '{"epoch": 2, "anchors": "many"}', "line 2 is damaged: anchors is 'many', where a number belongs"),
+        (EPOCHS, '{"epoch": 2, "anchors": NaN}', "line 2 is damaged: anchors is nan, where a number belongs"),
         (TIMINGS, "[1]", "line 2 is damaged: it holds list, where an object of named values belongs"),
         (TIMINGS, '{"train_seconds": 1}', "line 2 is damaged: evaluate_seconds is None, where a number belongs"),
         (TIMINGS, '{"evaluate_seconds": 1}', "line 2 is damaged: train_seconds is None, where a number belongs"),
