@@ -11,7 +11,6 @@ import argparse
 import json
 import re
 import statistics
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +44,18 @@ def take(printed: Path) -> None:
     told, here = json.loads(printed.read_text()), environment(torch.device("cpu"))
     new = {row["method"]: {name: row[name] for name in KEPT} | {"commit": here["commit"]} for row in told["rows"]}
     old = json.loads(RECORD.read_text()) if RECORD.exists() else {"rows": [], "config": told["config"]}
-    came_later = {field.name: field.default for field in fields(TrainConfig) if field.name not in old["config"]}
-    known = {name: value for name, value in came_later.items() if name in told["config"]} | old["config"]
-    if told["config"] | {"methods": None} != known | {"methods": None}:
+    if _shared(told["config"]) != _shared(old["config"]):
         raise SystemExit(f"{printed} was made under another configuration than {RECORD}: delete that first")
     rows = [new.pop(row["method"], {"commit": old["environment"]["commit"]} | row) for row in old["rows"]]
-    record = {"what": "methods on the digits", "environment": here, "config": known}
+    config = {**told["config"], "methods": old["config"]["methods"]}
+    record = {"what": "methods on the digits", "environment": here, "config": config}
     RECORD.write_text(json.dumps({**record, "rows": [*rows, *new.values()]}, indent=1, sort_keys=True) + "\n")
+
+
+def _shared(config: dict[str, Any]) -> tuple[TrainConfig, int]:
+    """What the methods of a comparison have in common; a field that came after it is at its default."""
+    of_runs = {name: value for name, value in config.items() if name not in ("methods", "seeds")}
+    return TrainConfig.from_json(of_runs), config["seeds"]
 
 
 def with_measured(card: str, method: str, digits: dict[str, Any], records: list[LedgerRecord]) -> str:

@@ -154,7 +154,7 @@ def _of_the_paper(setting: str, method: str) -> tuple[str, str]:
     number, plain = papers(method, setting), papers("ce", setting)
     if number is None or plain is None:
         return "", ""
-    return f"{number.value:.2f} ± {number.error:.2f}", f"{number.value - plain.value:+.2f}" if method != "ce" else ""
+    return _number((number.value, number.error)), f"{number.value - plain.value:+.2f}" if method != "ce" else ""
 
 
 def _row(*cells: object) -> str:

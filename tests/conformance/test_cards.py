@@ -90,6 +90,27 @@ def test_its_card_has_what_was_measured(card: str, method: str, benchmark: Calla
     assert cards.with_measured(card, method, digits, records) == card, "run `python benchmarks/method_cards.py`"
 
 
+def test_rows_that_are_measured_again_join_the_record_under_its_configuration_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, benchmark: Callable[[str], ModuleType]
+) -> None:
+    cards, printed = benchmark("method_cards"), tmp_path / "printed.json"
+    record = json.loads(cards.RECORD.read_text())
+    older = record | {"config": {name: value for name, value in record["config"].items() if name != "own_validation"}}
+    monkeypatch.setattr(cards, "RECORD", tmp_path / "record.json")
+    cards.RECORD.write_text(json.dumps(older))
+    again = [row | {"seconds": -1} for row in record["rows"] if row["method"] == "byot"]
+    printed.write_text(json.dumps({"config": record["config"] | {"methods": ["byot"]}, "rows": again}))
+    cards.take(printed)
+    taken = json.loads(cards.RECORD.read_text())
+    assert taken["config"] == record["config"], "a field that came later is at its default"
+    methods = [row["method"] for row in record["rows"]]
+    assert [row["method"] for row in taken["rows"]] == methods
+    assert [row["method"] for row in taken["rows"] if row["seconds"] == -1] == ["byot"]
+    printed.write_text(json.dumps({"config": record["config"] | {"lr": 0.5}, "rows": again}))
+    with pytest.raises(SystemExit, match="under another configuration"):
+        cards.take(printed)
+
+
 def test_every_card_belongs_to_a_method() -> None:
     assert sorted(path.stem for path in CARDS.glob("*.md") if path.stem != "README") == sorted(METHODS)
 
