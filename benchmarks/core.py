@@ -19,9 +19,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from vista import Vista, coverage, functional
-from vista.teacher import teacher
-from vista.training.environment import environment
+from vista import Vista, functional
+from vista.core import coverage
+from vista.core.teacher import teacher
+from vista.runs.environment import environment
 
 STATE = (45_000, 100)  # samples and classes
 

@@ -17,22 +17,23 @@ from typing import Any
 
 import torch
 
-from vista.training import setup
-from vista.training.config import TrainConfig, preset
-from vista.training.drive import Job, deterministic, drive
-from vista.training.environment import environment
+from vista.runs.config import TrainConfig, preset
+from vista.runs.environment import environment
+from vista.runs.folder import RunFolder
+from vista.training import build
 from vista.training.events import EpochEnded
 from vista.training.loop import train
-from vista.training.run_folder import RunFolder
+from vista.training.resolve import resolve
 from vista.training.samples import load_samples
-from vista.training.training import Training
+from vista.training.scheduler import Job, deterministic, run_jobs
+from vista.training.state import Training
 
 
 def prepared(config: TrainConfig, folder: Path) -> Training:
-    training = setup.prepare(config.resolved(), RunFolder(folder), {})
-    with training.on_stream():
+    training = build.build_training(resolve(config), RunFolder(folder), {})
+    with training.context():
         training.begin_epoch()
-        training.engine.capture(training.in_memory_copy, training.load)
+        training.engine.capture(training.copy_state, training.load)
     return training
 
 
@@ -41,13 +42,13 @@ def steps_per_second(trainings: list[Training], steps: int, repeats: int = 3) ->
     rates = []
     for _ in range(repeats):
         for training in trainings:
-            with training.on_stream():
+            with training.context():
                 training.begin_epoch()
         wait()
         began = time.perf_counter()
         for _ in range(steps // 10):
             for training in trainings:
-                with training.on_stream():
+                with training.context():
                     training.engine.advance(10)
         wait()
         rates.append(len(trainings) * (steps // 10 * 10) / (time.perf_counter() - began))
@@ -75,7 +76,7 @@ def epoch_seconds(config: TrainConfig, folder: Path) -> float:
     """Median time of an epoch with validation, test and the record, the first one left out."""
     shutil.rmtree(folder, ignore_errors=True)
     job = Job(config, folder)
-    drive([job], lambda _job, _event: None)
+    run_jobs([job], lambda _job, _event: None)
     if job.error:
         raise job.error
     timings = RunFolder(folder).record().timings[1:]
@@ -119,9 +120,9 @@ def main() -> None:
     settings = {**preset("noisy"), "epochs": 200}
     config = TrainConfig(
         data=options.data, root=options.root, noise="symmetric:0.4", network=options.network, **settings
-    ).resolved()
+    )
     with tempfile.TemporaryDirectory() as folder, deterministic(False):
-        samples = load_samples(config, torch.device("cpu")).description["samples"]
+        samples = load_samples(resolve(config).config, torch.device("cpu")).description.samples
         result = measure(config, Path(folder), options.steps, options.epochs, options.at_once)
     record = {
         "what": "engine",

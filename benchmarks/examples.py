@@ -18,8 +18,8 @@ from typing import Any
 import torch
 import tyro
 
-from vista.training.comparison import over_seeds
-from vista.training.environment import environment
+from vista.runs.environment import environment
+from vista.training.compare import over_seeds
 
 ROOT = Path(__file__).parents[1]
 METHODS = "ce", "vista"

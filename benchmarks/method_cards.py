@@ -22,8 +22,8 @@ from vista.reproduce.grid import Cell
 from vista.reproduce.ledger import LedgerRecord
 from vista.reproduce.runs import run_of
 from vista.reproduce.table1 import SETTINGS
-from vista.training.config import TrainConfig
-from vista.training.environment import environment
+from vista.runs.config import TrainConfig
+from vista.runs.environment import environment
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "results" / "digits_methods.json"

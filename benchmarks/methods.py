@@ -22,13 +22,15 @@ import torch
 from torch import Tensor, nn
 
 from vista.methods import available
-from vista.training import setup
-from vista.training.config import TrainConfig
-from vista.training.drive import deterministic
-from vista.training.environment import environment
+from vista.runs.config import TrainConfig
+from vista.runs.description import DataDescription
+from vista.runs.environment import environment
+from vista.runs.folder import RunFolder
+from vista.training import build
 from vista.training.network import build_network
-from vista.training.run_folder import RunFolder
-from vista.training.training import Training
+from vista.training.resolve import resolve
+from vista.training.scheduler import deterministic
+from vista.training.state import Training
 
 RESULTS = Path(__file__).parents[1] / "results"
 BASE = "ce"
@@ -51,19 +53,19 @@ def random_pictures(path: Path, samples: int) -> None:
 
 def prepared(config: TrainConfig, folder: Path) -> Training:
     """A training before its first step; what it would have to train first is a fresh network here."""
-    config = config.resolved()
-    chosen = config.chosen()
-    sizes = {"sample_shape": [3, PIXELS, PIXELS], "classes": list(range(CLASSES))}
-    earlier = {need.role: build_network(config, sizes).eval() for need in chosen.method.earlier_runs(chosen.config)}
-    training = setup.prepare(config, RunFolder(folder), earlier)
-    with training.on_stream():
+    run = resolve(config)
+    chosen = run.chosen
+    sizes = DataDescription("random", tuple(map(str, range(CLASSES))), (3, PIXELS, PIXELS))
+    earlier = {need.role: build_network(run.config, sizes).eval() for need in chosen.method.earlier_runs(chosen.config)}
+    training = build.build_training(run, RunFolder(folder), earlier)
+    with training.context():
         training.begin_epoch()
-        training.engine.capture(training.in_memory_copy, training.load)
+        training.engine.capture(training.copy_state, training.load)
     return training
 
 
 def seconds_per_step(training: Training, steps: int) -> float:
-    with training.on_stream():
+    with training.context():
         training.begin_epoch()
         wait()
         began = time.perf_counter()
@@ -78,7 +80,7 @@ def loss_milliseconds(training: Training) -> float | None:
     A step of a large network drifts by more than such a loss takes, so that on a CPU this says what the ratio cannot.
     On a card it would say nothing: there the loss is part of a captured step.
     """
-    with training.on_stream():
+    with training.context():
         training.begin_epoch()
         batch = training.loader.batch(training.engine.counter, BATCH)
         logits = torch.randn(BATCH, CLASSES, device=training.device).requires_grad_()

@@ -25,8 +25,8 @@ from vista.analysis.runs import Run
 from vista.report.page import page
 from vista.report.payload import payload
 from vista.report.pictures import thumbnail
-from vista.training.environment import environment
-from vista.training.record import TEST, VAL_GIVEN, VAL_TRUE, Record
+from vista.runs.environment import environment
+from vista.runs.record import TEST, VAL_GIVEN, VAL_TRUE, Record
 
 
 @dataclass(frozen=True)

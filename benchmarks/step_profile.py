@@ -19,9 +19,9 @@ import torch
 from methods import BASE, BATCH, SAMPLES, prepared, random_pictures, seconds_per_step, wait
 from torch.profiler import ProfilerActivity, profile
 
-from vista.training.config import TrainConfig
-from vista.training.drive import deterministic
-from vista.training.environment import environment
+from vista.runs.config import TrainConfig
+from vista.runs.environment import environment
+from vista.training.scheduler import deterministic
 
 TIMED, PROFILED = 200, 20  # steps
 NAME = 120  # letters of a kernel's name; templates go on for pages
@@ -59,7 +59,7 @@ def measure() -> dict[str, Any]:
         training = prepared(config, Path(place) / "run")
         seconds_per_step(training, TIMED)
         step = seconds_per_step(training, TIMED)
-        with training.on_stream():
+        with training.context():
             training.begin_epoch()
             wait()
             with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as watched:

@@ -31,12 +31,12 @@ from safetensors.numpy import load_file, save_file
 from vista.analysis import suspects
 from vista.data import source
 from vista.data.loader import Inputs
-from vista.training.comparison import over_seeds
-from vista.training.config import TrainConfig, preset
-from vista.training.drive import Job, drive
+from vista.runs.config import TrainConfig, preset
+from vista.runs.folder import RunFolder, Which
+from vista.training.compare import over_seeds
 from vista.training.events import Event, Finished
 from vista.training.network import load_model, on_device
-from vista.training.run_folder import RunFolder, Which
+from vista.training.scheduler import Job, run_jobs
 
 OURS = ("vista", "vista-light")
 CLEANLAB = {  # its default first
@@ -163,7 +163,7 @@ def run(jobs: list[Job]) -> None:
         if isinstance(event, Finished):
             print(f"{job.out}: {event.metrics['best']['test']['top1']:.4f} at the best epoch", flush=True)
 
-    drive(jobs, show)
+    run_jobs(jobs, show)
     for job in jobs:
         if job.error is not None:
             raise job.error

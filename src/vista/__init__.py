@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vista import functional
     from vista.analysis.recorder import TrajectoryRecorder
+    from vista.core.vista import Summary, Vista
     from vista.data.indexed import indexed
-    from vista.distiller import Summary, Vista
     from vista.training.network import load_model
 
 try:
@@ -22,9 +22,9 @@ __all__ = ["Summary", "TrajectoryRecorder", "Vista", "__version__", "functional"
 
 # Imported when asked for: `vista --help` then needs no torch, and `import vista` no training layer.
 _PLACES = {
-    "Summary": "vista.distiller",
+    "Summary": "vista.core.vista",
     "TrajectoryRecorder": "vista.analysis.recorder",
-    "Vista": "vista.distiller",
+    "Vista": "vista.core.vista",
     "indexed": "vista.data.indexed",
     "load_model": "vista.training.network",
 }

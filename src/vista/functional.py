@@ -11,9 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vista import coverage, losses, metrics
-from vista import teacher as teachers
-from vista.checks import (
+from vista import metrics
+from vista.core import coverage, losses
+from vista.core import teacher as teachers
+from vista.core.options import beta
+from vista.core.validation import (
     as_integers,
     as_logits,
     as_numbers,
@@ -28,7 +30,6 @@ from vista.checks import (
     unit_interval,
     whole,
 )
-from vista.schedule import beta
 
 Array = Tensor | NDArray[Any]
 P = ParamSpec("P")

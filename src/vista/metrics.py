@@ -5,10 +5,14 @@ Scores are ``[n, K]``, labels ``[n]`` with values 0 to K - 1. Everything comes b
 
 from __future__ import annotations
 
+import math
+import statistics
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vista.checks import whole
+from vista.core.validation import whole
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -122,3 +126,9 @@ def _checked_probs(probs: ArrayLike, labels: ArrayLike) -> tuple[Floats, Labels]
             f"probs[{first}] sums to {values[first].sum():.6g}, but probabilities sum to 1: give softmax(logits)"
         )
     return values, classes
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean and standard error: the sample's standard deviation over the root of its size; one value has no error."""
+    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
+    return statistics.fmean(values), error

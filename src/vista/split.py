@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vista import artefact, durable
+from vista.files import array_file, atomic
 
 FORMAT = "vista.split"
 VERSION = "1"
@@ -31,13 +31,13 @@ class Split:
 
     def save(self, path: str | Path) -> None:
         """Write a safetensors file; it appears under its name only when complete."""
-        content = artefact.to_bytes({"train": self.train, "val": self.val}, FORMAT, VERSION, hash=self.hash)
-        durable.write(Path(path), content)
+        content = array_file.to_bytes({"train": self.train, "val": self.val}, FORMAT, VERSION, hash=self.hash)
+        atomic.write(Path(path), content)
 
     @classmethod
     def load(cls, path: str | Path) -> "Split":
         """Read what `save` wrote; a damaged file or another format is refused by name."""
-        arrays, about = artefact.read(path, FORMAT, VERSION)
+        arrays, about = array_file.read(path, FORMAT, VERSION)
         try:
             split = cls(arrays["train"], arrays["val"])
         except KeyError as error:

@@ -16,10 +16,11 @@ import numpy as np
 import pytest
 
 from vista.data import digits
-from vista.training.config import TrainConfig
+from vista.runs.config import TrainConfig
+from vista.runs.folder import RunFolder
 from vista.training.events import Event, Interrupted, Started, Stepped, Stop
 from vista.training.loop import train
-from vista.training.run_folder import RunFolder
+from vista.training.resolve import choose_method
 
 PROJECT = Path(__file__).parents[2]
 EPOCHS = 4
@@ -99,7 +100,7 @@ def stopped(make_config: MakeConfig, tmp_path_factory: pytest.TempPathFactory) -
     def run(method: str) -> RunFolder:
         out, config = root / method, make_config(method)
         if not out.exists():
-            chosen = config.chosen()
+            chosen = choose_method(config)
             for need in chosen.method.earlier_runs(chosen.config):
                 stop_at(config, out, 2, 100, need.role)
             stop_at(config, out, 3, 100)

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from vista import methods
 from vista.cli import methods as listing
 from vista.methods import EpochEnd, Method, Task, available, choose, register
-from vista.training.drive import Job, drive
-from vista.training.run_folder import RunFolder
+from vista.runs.folder import RunFolder
+from vista.training.scheduler import Job, run_jobs
 
 
 class Doubting(Method):
@@ -71,7 +71,7 @@ def test_the_command_line_lists_it(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("method", ["doubting", "doubting-much"])
 def test_it_trains(make_config, tmp_path: Path, method: str) -> None:
     job = Job(make_config(method), tmp_path / "run")
-    drive([job], lambda _job, _event: None)
+    run_jobs([job], lambda _job, _event: None)
     assert job.error is None
     assert job.metrics is not None
     assert job.metrics["last"]["test"]["top1"] > 0.3

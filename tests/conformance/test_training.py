@@ -10,18 +10,20 @@ from typing import Any
 import pytest
 import torch
 
-from vista import durable, models
+from vista import models
 from vista.analysis.groups import grouped, read_runs
 from vista.analysis.table import comparison
+from vista.files import atomic
 from vista.methods import available
 from vista.reproduce.ledger import add, read_record
-from vista.training import refusals
-from vista.training.checkpoint import BLOBS, FOLDER, Checkpoints, split
+from vista.runs.checkpoint import BLOBS, FOLDER, Checkpoints, split
+from vista.runs.folder import EARLIER, RunFolder
+from vista.training import preflight
+from vista.training.build import build_training
 from vista.training.events import Finished, Stepped
 from vista.training.loop import train
 from vista.training.network import load_model
-from vista.training.run_folder import EARLIER, RunFolder
-from vista.training.setup import prepare
+from vista.training.resolve import choose_method, resolve
 
 METHODS = list(available())
 CHANCE = 0.1
@@ -35,7 +37,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def earlier_roles(method: str, make_config) -> list[str]:
-    chosen = make_config(method).chosen()
+    chosen = choose_method(make_config(method))
     return [need.role for need in chosen.method.earlier_runs(chosen.config)]
 
 
@@ -74,7 +76,7 @@ def test_its_state_survives_the_disk(stopped: Run, make_config, tmp_path: Path, 
     checkpoints = Checkpoints(run.path)
     saved = checkpoints.load(checkpoints.names()[0])
     earlier = {role: load_model(run.path / EARLIER / role) for role in earlier_roles(method, make_config)}
-    fresh = prepare(make_config(method).resolved(), RunFolder(tmp_path), earlier)
+    fresh = build_training(resolve(make_config(method)), RunFolder(tmp_path), earlier)
     wanted, tensors = as_saved(saved["method"])
     if wanted:
         assert not same(as_saved(fresh.method.state_dict())[1], tensors), "two epochs have left no trace in the state"
@@ -141,14 +143,14 @@ def test_its_checkpoints_take_no_more_room_than_was_asked_for(
 ) -> None:
     """Also while one is being written, with one at every step; what is asked for is of tensors, not of their names."""
     asked, taken, out = [], [0], RunFolder(tmp_path / "run")
-    ask = refusals.bytes_of_checkpoints
-    monkeypatch.setattr(refusals, "bytes_of_checkpoints", lambda *of: asked.append(ask(*of)) or asked[-1])
+    ask = preflight.bytes_of_checkpoints
+    monkeypatch.setattr(preflight, "bytes_of_checkpoints", lambda *of: asked.append(ask(*of)) or asked[-1])
 
     def look(what: str, path: Path) -> None:
         if {FOLDER, BLOBS} & {*path.parts}:  # in the thread that writes them and deletes them
             taken.append(tensors_on_disk(out))
 
-    monkeypatch.setattr(durable, "on_write", look)
+    monkeypatch.setattr(atomic, "on_write", look)
     for _ in train(make_config(method, epochs=2, checkpoint_seconds=0.0), out.path):
         pass
     assert 0.3 * asked[-1] < max(taken) <= asked[-1]

@@ -18,9 +18,9 @@ import torch
 import torch.distributed as dist
 
 from vista.methods import available
-from vista.training import loop, setup
-from vista.training.checkpoint import split
-from vista.training.config import TrainConfig
+from vista.runs.checkpoint import split
+from vista.runs.config import TrainConfig
+from vista.training import build, loop
 from vista.training.events import EpochEnded
 from vista.training.loop import train
 
@@ -42,13 +42,13 @@ def digest(state: Any) -> str:
 
 def states(config: TrainConfig, out: Path) -> list[dict[str, str]]:
     """Hashes of what this process holds at the end of every epoch of the run itself."""
-    kept: list[setup.Training] = []
+    kept: list[build.Training] = []
 
-    def keep(*arguments: Any) -> setup.Training:
-        kept.append(setup.prepare(*arguments))
+    def keep(*arguments: Any) -> build.Training:
+        kept.append(build.build_training(*arguments))
         return kept[-1]
 
-    loop.prepare = keep
+    loop.build_training = keep
     found = []
     for event in train(config, out):
         if isinstance(event, EpochEnded) and kept[-1].folder.path == out:

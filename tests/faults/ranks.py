@@ -14,10 +14,12 @@ from torch import Tensor
 from torch.utils.data import DistributedSampler
 from trainings import config, digests, noting_states
 
-from vista import Vista, durable, exchange
-from vista.training.checkpoint import Checkpoints
-from vista.training.drive import Job, drive
-from vista.training.run_folder import RunFolder
+from vista import Vista
+from vista.core import collectives
+from vista.files import atomic
+from vista.runs.checkpoint import Checkpoints
+from vista.runs.folder import RunFolder
+from vista.training.scheduler import Job, run_jobs
 
 SAMPLES, VALIDATION, CLASSES, EPOCHS = 43, 31, 5, 6  # no number of processes divides the first two
 LABELS, VAL_LABELS = torch.arange(SAMPLES) % CLASSES, torch.arange(VALIDATION) % CLASSES
@@ -37,7 +39,7 @@ def drawn(labels: Tensor, epoch: int) -> Tensor:
 
 def part(size: int, epoch: int) -> Tensor:
     """This process's samples, padded so that every process has as many."""
-    count, rank = exchange.world_size(), exchange.rank()
+    count, rank = collectives.world_size(), collectives.rank()
     sampler = DistributedSampler(range(size), num_replicas=count, rank=rank, seed=3)
     sampler.set_epoch(epoch)
     return torch.tensor(list(sampler))
@@ -46,7 +48,7 @@ def part(size: int, epoch: int) -> Tensor:
 def given_logits(out: Path) -> None:
     """Note anchors, weights, targets and state of every epoch, for every option."""
     results = {name: list(_epochs(Vista(**_arguments(), **options))) for name, options in OPTIONS.items()}
-    (out / f"{exchange.world_size()}-{exchange.rank()}.json").write_text(json.dumps(results))
+    (out / f"{collectives.world_size()}-{collectives.rank()}.json").write_text(json.dumps(results))
 
 
 def _arguments() -> dict[str, Any]:
@@ -69,7 +71,7 @@ def _epochs(vista: Vista) -> Any:
 
 def another_tolerance(out: Path) -> None:
     """A process whose settings differ is found at the end of the first epoch in which that matters."""
-    vista = Vista(**_arguments(), tau=0.05 if exchange.rank() == 0 else 0.6)
+    vista = Vista(**_arguments(), tau=0.05 if collectives.rank() == 0 else 0.6)
     said = ""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -77,26 +79,26 @@ def another_tolerance(out: Path) -> None:
             list(_epochs(vista))
         except RuntimeError as error:
             said = str(error)
-    (out / f"said-{exchange.rank()}").write_text(said)
+    (out / f"said-{collectives.rank()}").write_text(said)
 
 
 def full_disk_of_one(out: Path) -> None:
     """What each process says when the second one cannot write its part, and which checkpoints are left."""
-    checkpoints = Checkpoints(out, exchange.rank())
+    checkpoints = Checkpoints(out, collectives.rank())
     checkpoints.save("epoch-1", {"weights": torch.zeros(2)})
 
     def fill(what: str, path: Path) -> None:
-        if what == "half" and exchange.rank() == 1:
+        if what == "half" and collectives.rank() == 1:
             raise OSError(errno.ENOSPC, "full")
 
-    durable.on_write = fill
+    atomic.on_write = fill
     said = ""
     try:
         checkpoints.save("epoch-2", {"weights": torch.ones(2)})
     except OSError as error:
         said = str(error)
-    state = Checkpoints(out, exchange.rank()).newest_sound_everywhere()
-    (out / f"said-{exchange.rank()}").write_text(json.dumps([said, float(state["weights"].sum())]))
+    state = Checkpoints(out, collectives.rank()).newest_sound_everywhere()
+    (out / f"said-{collectives.rank()}").write_text(json.dumps([said, float(state["weights"].sum())]))
 
 
 def two_runs(out: Path) -> list[Job]:
@@ -104,17 +106,17 @@ def two_runs(out: Path) -> list[Job]:
 
 
 def one_after_the_other(out: Path) -> None:
-    with noting_states(exchange.rank()):
-        drive(two_runs(out), lambda job, event: None)
+    with noting_states(collectives.rank()):
+        run_jobs(two_runs(out), lambda job, event: None)
 
 
 def in_use_for_the_first(out: Path) -> None:
     """The same, but the first process finds the first run's folder in use: what each one says."""
-    taken = RunFolder(out / "0").locked() if exchange.rank() == 0 else contextlib.nullcontext()
+    taken = RunFolder(out / "0").locked() if collectives.rank() == 0 else contextlib.nullcontext()
     said = ""
     with taken:
         try:
             one_after_the_other(out)
         except RuntimeError as error:
             said = str(error)
-    (out / f"said-{exchange.rank()}").write_text(said)
+    (out / f"said-{collectives.rank()}").write_text(said)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from trainings import HELD_OUT, ended_as, until_it_waits, waiting_at
 
-from vista.training.checkpoint import Checkpoints
-from vista.training.run_folder import RunFolder
+from vista.runs.checkpoint import Checkpoints
+from vista.runs.folder import RunFolder
 
 pytestmark = pytest.mark.faults
 LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "vista"]

@@ -30,18 +30,21 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import distributed_c10d
 
-from vista import durable, exchange, methods, models
-from vista.training import loop, results, run_folder, run_lock
-from vista.training.config import TrainConfig
-from vista.training.drive import Job, drive
+from vista import methods, models
+from vista.core import collectives
+from vista.files import atomic
+from vista.runs import folder, lock
+from vista.runs.checkpoint import split
+from vista.runs.config import TrainConfig
+from vista.runs.record import TIMINGS
+from vista.training import loop, results
 from vista.training.events import Event, Stepped
-from vista.training.record import TIMINGS
-from vista.training.skeleton import split
-from vista.training.training import Training
+from vista.training.scheduler import Job, run_jobs
+from vista.training.state import Training
 
 WAITS_AT = "VISTA_TEST_WAITS_AT"
 TRAINED, HELD_OUT, TESTED = 127, 31, 50  # the first two are prime: no number of processes divides them
-NOT_OF_THE_SEED = run_folder.ENVIRONMENT, run_lock.FILE, TIMINGS
+NOT_OF_THE_SEED = folder.ENVIRONMENT, lock.FILE, TIMINGS
 
 
 # ---------------------------------------------------------------- what is trained
@@ -88,7 +91,7 @@ def twice_the_same(num_classes: int, in_channels: int, image_size: int) -> nn.Mo
 
 
 def drops(num_classes: int, in_channels: int, image_size: int) -> nn.Module:
-    """Draws from torch's own generator."""
+    """TorchRng from torch's own generator."""
     return nn.Sequential(nn.Flatten(), nn.Dropout(0.3), plain(num_classes, in_channels, image_size))
 
 
@@ -132,7 +135,7 @@ class JudgedOtherwise(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.network(x)
-        return logits if self.training or exchange.rank() == 0 else -logits
+        return logits if self.training or collectives.rank() == 0 else -logits
 
 
 def judged_otherwise(num_classes: int, in_channels: int, image_size: int) -> nn.Module:
@@ -272,7 +275,7 @@ def train(configuration: TrainConfig, out: Path) -> list[Event]:
     """Train here, to the end; an error is raised. What happened is returned."""
     job, events = Job(configuration, out), []
     with noting_states():
-        drive([job], lambda _, event: events.append(event))
+        run_jobs([job], lambda _, event: events.append(event))
     if job.error is not None:
         raise job.error
     return events
@@ -453,11 +456,11 @@ def _train(order: dict[str, Any], rank: int) -> None:
         if left["events"] <= 0 and is_last:  # a busy machine may keep the timer waiting until all is done
             die()
 
-    durable.on_write = count_write
+    atomic.on_write = count_write
     job = Job(TrainConfig(**order["config"]), Path(order["out"]))
     with noting_states(rank), warnings.catch_warnings():
         warnings.showwarning = _show_warning
-        drive([job], count_event)
+        run_jobs([job], count_event)
     if job.error is not None:
         raise job.error
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from vista import coverage
+from vista.core import coverage
 from vista.functional import deviation_gap, lifespans, light_coverage, marginal_coverage
 
 Matrix = NDArray[np.bool_]

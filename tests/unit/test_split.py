@@ -3,7 +3,8 @@ import re
 import numpy as np
 import pytest
 
-from vista import artefact, noise
+from vista import noise
+from vista.files import array_file
 from vista.split import Split, stratified
 
 LABELS = np.repeat([0, 1, 2], [50, 30, 20])
@@ -130,7 +131,7 @@ def test_a_damaged_or_foreign_artefact_is_refused(tmp_path):
     noise.make("none", LABELS, 3, 0).save(path)
     with pytest.raises(ValueError, match=r"is vista\.noise version 1, expected vista\.split version 1"):
         Split.load(path)
-    path.write_bytes(artefact.to_bytes({"train": LABELS}, "vista.split", "1"))
+    path.write_bytes(array_file.to_bytes({"train": LABELS}, "vista.split", "1"))
     with pytest.raises(ValueError, match=r"no readable vista\.split file"):
         Split.load(path)
 

@@ -10,13 +10,13 @@ from typing import Any
 
 from vista.analysis import recorder
 from vista.analysis.runs import Against, Run, read_run
-from vista.training import run_folder
-from vista.training.config import INCIDENTAL
-from vista.training.record import VAL_GIVEN
-from vista.training.run_folder import files_named, find_runs
+from vista.runs import folder
+from vista.runs.config import INCIDENTAL
+from vista.runs.folder import files_named, find_runs
+from vista.runs.record import VAL_GIVEN
 
 SEEDS = ("seed", "noise_seed", "split_seed")
-OWN_FILES = (run_folder.CONFIG, recorder.DESCRIPTION)  # by which a folder is a run itself
+OWN_FILES = (folder.CONFIG, recorder.DESCRIPTION)  # by which a folder is a run itself
 APART = "they have different validation sets, so report them apart"
 
 
@@ -57,7 +57,7 @@ def _places(path: Path) -> list[Path]:
         return [path]
     below = {run.path for run in find_runs(path)} | {file.parent for file in files_named(recorder.DESCRIPTION, path)}
     if not below:
-        raise FileNotFoundError(f"{path} is no run: it has no {run_folder.CONFIG}, and there is no run below it")
+        raise FileNotFoundError(f"{path} is no run: it has no {folder.CONFIG}, and there is no run below it")
     return sorted(below)
 
 

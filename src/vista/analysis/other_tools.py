@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from vista.npz import read_arrays
-from vista.training.record import TEST, VAL_GIVEN, VAL_TRUE, Record
+from vista.files.npz import read_arrays
+from vista.runs.record import TEST, VAL_GIVEN, VAL_TRUE, Record
 
 MATRICES = {"correct": VAL_GIVEN, "correct_true": VAL_TRUE, "test": TEST}
 OTHERS = ("labels", "true_labels", "classes")

@@ -12,9 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vista import durable
 from vista.analysis.other_tools import line
-from vista.checks import (
+from vista.core.validation import (
     Integers,
     as_integers,
     as_labels,
@@ -24,7 +23,8 @@ from vista.checks import (
     check_logits,
     predicted_classes,
 )
-from vista.training.record import COVERAGE, EPOCHS, TEST, TIMINGS, VAL_GIVEN, VAL_TRUE, Record
+from vista.files import atomic
+from vista.runs.record import COVERAGE, EPOCHS, TEST, TIMINGS, VAL_GIVEN, VAL_TRUE, Record
 
 DESCRIPTION = "trajectory.json"
 FORMAT = 1
@@ -83,7 +83,7 @@ class TrajectoryRecorder:
         elif any(not path.name.startswith(f".{DESCRIPTION}.") for path in self.folder.iterdir()):  # half-written
             raise ValueError(f"{self.folder} is not empty, and holds no record of this kind: choose another folder")
         else:
-            durable.write_json(self.folder / DESCRIPTION, description)
+            atomic.write_json(self.folder / DESCRIPTION, description)
         return Record.read(self.folder) if (self.folder / EPOCHS).exists() else None
 
     @property
@@ -181,7 +181,7 @@ def recording_of(path: Path) -> Path | None:
 
 def read_description(folder: Path) -> dict[str, Any]:
     """What a recorder's folder says of its training."""
-    about = durable.read_object(folder / DESCRIPTION)
+    about = atomic.read_object(folder / DESCRIPTION)
     if about.get("format") != FORMAT:
         raise ValueError(
             f"{folder / DESCRIPTION} has format {about.get('format')!r}, but this version reads format {FORMAT}"

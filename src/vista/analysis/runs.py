@@ -12,12 +12,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from vista import coverage, noise, teacher
+from vista import noise
 from vista.analysis import other_tools, recorder
 from vista.analysis.trajectory import Matrix
-from vista.training import run_folder
-from vista.training.record import EPOCHS, TEST, VAL_GIVEN, VAL_TRUE, Record
-from vista.training.run_folder import RunFolder
+from vista.core import coverage, teacher
+from vista.runs import folder as run_folder
+from vista.runs.folder import RunFolder
+from vista.runs.record import EPOCHS, TEST, VAL_GIVEN, VAL_TRUE, Record
 
 Against = Literal["given", "true", "test"]
 SETS: dict[Against, str] = {"given": VAL_GIVEN, "true": VAL_TRUE, "test": TEST}
@@ -138,7 +139,7 @@ def _from_folder(folder: RunFolder) -> Run:
             config=config.to_json(),
             environment=folder.environment(),
             metrics=folder.metrics() if folder.is_finished() else None,
-            classes=tuple(data["classes"]),
+            classes=data.classes,
             val_ids=split.val,
             val_labels=labels.given[split.val],
             val_true=labels.true[split.val],

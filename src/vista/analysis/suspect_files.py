@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vista import durable, spreadsheet
 from vista.analysis import suspects
 from vista.analysis.suspects import Labels, Suspects
-from vista.training import run_folder
-from vista.training.run_folder import RunFolder
+from vista.files import atomic, spreadsheet
+from vista.runs import folder as run_folder
+from vista.runs.folder import RunFolder
 
 FORMAT = 1
 TABLE, LIST = "suspected_labels.csv", "suspected_labels.json"
@@ -39,7 +39,7 @@ def write_label_file(path: Path, labels: Labels, files: Sequence[str] | None = N
     Where each sample lies in a file, a third column names it, by which changed data are found out.
     """
     columns = {"id": range(len(labels)), "label": labels.tolist()} | ({} if files is None else {"file": files})
-    durable.write(path, spreadsheet.table(list(columns), zip(*columns.values(), strict=True)))
+    atomic.write(path, spreadsheet.table(list(columns), zip(*columns.values(), strict=True)))
 
 
 def rows(found: Suspects, count: int) -> list[dict[str, Any]]:
@@ -68,7 +68,7 @@ def write_csv(path: Path, found: Suspects, count: int) -> None:
     known = [name for name, values in (("true", found.true), ("file", found.files)) if values is not None]
     fields = (*FIELDS, *known)
     lines = ([row[name] for name in fields] for row in rows(found, count))
-    durable.write(path, spreadsheet.table(fields, lines))
+    atomic.write(path, spreadsheet.table(fields, lines))
 
 
 def report(found: Suspects, count: int) -> dict[str, Any]:
@@ -89,13 +89,13 @@ def report_of(folder: RunFolder, most: int) -> dict[str, Any] | None:
         return report(found, min(found.estimated, most))
     if not (folder.path / LIST).exists():
         return None
-    kept = read_json(folder.path / LIST, len(folder.data()["classes"]))
+    kept = read_json(folder.path / LIST, len(folder.data().classes))
     return {**kept, "suspects": kept["suspects"][: min(kept["estimated"], most)]}
 
 
 def read_json(path: Path, num_classes: int) -> dict[str, Any]:
     """What :func:`write_json` wrote; another format or a class that there is not is refused by name."""
-    kept = durable.read_object(path)
+    kept = atomic.read_object(path)
     if kept.get("format") != FORMAT:
         raise ValueError(f"{path} has format {kept.get('format')!r}, but this version reads format {FORMAT}")
     if not isinstance(kept.get("suspects"), list) or not all(_is_whole(kept.get(n)) for n in ("samples", "estimated")):
@@ -144,4 +144,4 @@ def _is_number(value: Any) -> bool:
 
 
 def write_json(path: Path, found: Suspects, count: int) -> None:
-    durable.write(path, (json.dumps(report(found, count), allow_nan=False) + "\n").encode())
+    atomic.write(path, (json.dumps(report(found, count), allow_nan=False) + "\n").encode())

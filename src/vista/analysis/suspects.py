@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from vista import noise
 from vista.analysis.runs import TRUTH_KNOWN
 from vista.metrics import SUM_TOLERANCE
-from vista.training.run_folder import RunFolder
+from vista.runs.folder import RunFolder
 
 PRECISION_AT = (10, 50, 100, 500, 1000, 5000)
 Floats = NDArray[np.float64]
@@ -150,10 +150,10 @@ def of_run(folder: RunFolder) -> Suspects:
         teacher,
         labels.given[split.train],
         ids=split.train,
-        classes=tuple(folder.data()["classes"]),
+        classes=folder.data().classes,
         true=labels.true[split.train] if known else None,
     )
-    files = folder.files()
+    files = folder.data().files
     if files is not None and len(files) != len(labels.given):
         raise ValueError(f"{folder.path} names {len(files)} files, but has {len(labels.given)} labels: it is damaged")
     return dataclasses.replace(found, files=files)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from vista.analysis import trajectory
 from vista.analysis.groups import Group, common_labels
 from vista.analysis.runs import Against, Run
-from vista.over_seeds import mean_and_error
+from vista.metrics import mean_and_error
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vista import coverage
-from vista.store import BYTES_PER_VALUE
-from vista.teacher import Weights, smooth
+from vista.core import coverage
+from vista.core.store import BYTES_PER_VALUE
+from vista.core.teacher import Weights, smooth
 
 Matrix = NDArray[np.bool_]
 Floats = NDArray[np.float64]

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import tyro
 
 from vista.methods import Chosen
-from vista.training.config import PRESETS, TrainConfig, preset
+from vista.runs.config import PRESETS, TrainConfig, preset
 
 Preset = Literal["auto", "digits", "clean", "noisy"]
 T = TypeVar("T")

@@ -23,13 +23,14 @@ from vista.cli.arguments import (
     train_config,
 )
 from vista.cli.execute import execute
+from vista.runs.config import TrainConfig
+from vista.runs.folder import RunFolder
 from vista.training import distributed
-from vista.training.comparison import Entry, plan, summary
-from vista.training.config import TrainConfig
-from vista.training.drive import Job
+from vista.training.compare import Entry, plan, summary
 from vista.training.events import Interrupted
-from vista.training.refusals import refuse_another_run
-from vista.training.run_folder import RunFolder
+from vista.training.preflight import check_same_run
+from vista.training.resolve import resolve
+from vista.training.scheduler import Job
 
 HELP = "train several methods over several seeds, and print a table"
 ABOUT = """Train every method with every seed on the same labels, and compare them.
@@ -71,7 +72,7 @@ def run(argv: list[str]) -> int:
     jobs = [job for entry in entries for job in entry.jobs]
     if not flags.fresh:
         for job in jobs:  # before anything is trained
-            refuse_another_run(job.config.resolved(), RunFolder(job.out))
+            check_same_run(resolve(job.config).config, RunFolder(job.out))
     try:
         execute(jobs, flags, flags.at_once)
     except Interrupted as error:

@@ -14,12 +14,12 @@ import tyro
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 
-from vista import shell
 from vista.cli import terminal
 from vista.cli.arguments import parse
+from vista.core.store import readable
 from vista.data import source
 from vista.data.download import ARCHIVES, get
-from vista.store import readable
+from vista.files import shell
 
 HELP = "list the data sets and where they are, or download one"
 ABOUT = "List the data sets. `vista data get NAME` downloads one and checks it."

@@ -12,9 +12,9 @@ from vista.cli import terminal
 from vista.cli.arguments import parse
 from vista.cli.execute import SHOWN, report_table
 from vista.cli.fusion_note import note_fusion
-from vista.training.config import check_device
-from vista.training.evaluation import evaluate
-from vista.training.run_folder import RunFolder, Which
+from vista.runs.config import check_device
+from vista.runs.folder import RunFolder, Which
+from vista.training.evaluate import evaluate
 
 HELP = "compute the metrics of a run's saved weights again"
 

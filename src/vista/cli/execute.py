@@ -10,17 +10,18 @@ from typing import Any
 
 from rich.table import Table
 
-from vista import exchange
 from vista.cli import terminal
 from vista.cli.arguments import Output
 from vista.cli.removal import Replaced, put_back_left_aside
 from vista.cli.scalars import Scalars
+from vista.core import collectives
+from vista.runs.config import TrainConfig
+from vista.runs.folder import RunFolder
 from vista.training import distributed
-from vista.training.config import TrainConfig
-from vista.training.drive import Job, drive, on_card
-from vista.training.events import Event, Finished, Interrupted, Started, somebody_reads
-from vista.training.processes import at_once_on_cpu, drive_in_processes
-from vista.training.run_folder import RunFolder
+from vista.training.events import Event, Finished, Interrupted, Started, closed_output_detected
+from vista.training.resolve import device_name
+from vista.training.scheduler import Job, on_gpu, run_jobs
+from vista.training.workers import at_once_on_cpu, run_jobs_in_processes
 
 REPORTED = {"top1": "accuracy %", "top5": "top-5 %", "nll": "NLL", "ece": "ECE %", "aurc": "AURC %"}
 OF_WEIGHTS = [
@@ -45,7 +46,7 @@ def execute(
         job.config = dataclasses.replace(job.config, device=distributed.own_device(job.config.device))
     with ExitStack() as stack:
         scalars = stack.enter_context(Scalars()) if output.tensorboard and first else None
-        stack.enter_context(distributed.process_group(jobs[0].config.resolved().device))
+        stack.enter_context(distributed.process_group(device_name(jobs[0].config.device)))
         put_back_left_aside(jobs)
         replaced = stack.enter_context(Replaced(jobs)) if output.fresh else None
         shown = terminal.display(jobs, quiet=output.quiet or not first, json=output.json)
@@ -58,7 +59,7 @@ def execute(
                 replaced.began(job)
             if first and isinstance(event, Finished) and event.role is None:
                 finished(job)
-            with somebody_reads():  # last: where nobody does, all else is done
+            with closed_output_detected():  # last: where nobody does, all else is done
                 shown(job, event)
 
         try:
@@ -69,14 +70,14 @@ def execute(
 
 def _drive(jobs: list[Job], show: Callable[[Job, Event], None], at_once: int | None) -> None:
     """On a card in one process, on the CPU in as many as there are runs side by side."""
-    if exchange.active():
-        drive(jobs, show, 1)
-    elif on_card(jobs):
-        drive(jobs, show, at_once)
+    if collectives.active():
+        run_jobs(jobs, show, 1)
+    elif on_gpu(jobs):
+        run_jobs(jobs, show, at_once)
     elif (beside := min(len(jobs), at_once or at_once_on_cpu(jobs))) > 1:
-        drive_in_processes(jobs, show, beside)
+        run_jobs_in_processes(jobs, show, beside)
     else:
-        drive(jobs, show, 1)
+        run_jobs(jobs, show, 1)
 
 
 def print_result(folder: RunFolder, config: TrainConfig, metrics: dict[str, Any], as_json: bool) -> None:

@@ -13,14 +13,14 @@ import tyro
 from safetensors.torch import save
 from torch import nn
 
-from vista import durable
 from vista.cli import terminal
 from vista.cli.arguments import parse
 from vista.cli.fusion_note import note_fusion
 from vista.cli.output_paths import file_to_write
+from vista.files import atomic
 from vista.integrations import comes_with
+from vista.runs.folder import RunFolder, Which
 from vista.training.network import load_model, network_name
-from vista.training.run_folder import RunFolder, Which
 
 HELP = "write a trained network as a plain model file"
 
@@ -43,7 +43,7 @@ def run(argv: list[str]) -> int:
     folder = RunFolder.open(flags.run)
     network = load_model(folder.path, flags.which, flags.network)
     write = WRITERS[path.suffix.lower()]
-    durable.write(path, write(network, description(folder, flags.which)))
+    atomic.write(path, write(network, description(folder, flags.which)))
     note_fusion(folder.config())
     epoch = folder.metrics()[flags.which]["epoch"]
     terminal.say(f"{flags.which} network of {folder.path}, epoch {epoch}, is in {path}")
@@ -53,7 +53,7 @@ def run(argv: list[str]) -> int:
 def description(folder: RunFolder, which: Which) -> dict[str, Any]:
     """What somebody who only has the file must know: the classes, and how inputs were made."""
     config, data = folder.config(), folder.data()
-    mean, std = folder.normalisation()
+    mean, std = list(data.mean), list(data.std)
     normalised = {"mean": mean, "std": std} if mean else {}
     return {
         "network": network_name(config, tuple(data["sample_shape"])),

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TextIO
 
 from vista.cli import terminal
+from vista.runs.folder import CONFIG, RunFolder
 from vista.training import distributed
-from vista.training.drive import Job
 from vista.training.events import Interrupted
-from vista.training.run_folder import CONFIG, RunFolder
+from vista.training.scheduler import Job
 
 BAD_INPUT = (
     ValueError,

@@ -16,7 +16,7 @@ from vista.analysis.suspects import Suspects
 from vista.cli import terminal
 from vista.cli.arguments import parse
 from vista.cli.output_paths import TABLE, Kept, file_to_write, folder_to_write, trained_on, what_it_holds
-from vista.training.run_folder import RunFolder
+from vista.runs.folder import RunFolder
 
 HELP = "rank the training samples whose given label looks wrong"
 ABOUT = """Rank the training samples of a finished run by how little its final teacher believes their given label.

@@ -9,8 +9,8 @@ from pathlib import Path
 from vista import noise
 from vista.analysis.recorder import recording_of
 from vista.data import source
-from vista.training.config import TrainConfig
-from vista.training.run_folder import owner_of
+from vista.runs.config import TrainConfig
+from vista.runs.folder import owner_of
 
 PAGE, TABLE = (".html", ".htm"), (".csv",)
 Kept = Iterable[tuple[Path, str]]  # files that must stay, and what each holds

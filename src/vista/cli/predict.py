@@ -11,7 +11,6 @@ import numpy as np
 import tyro
 from numpy.typing import NDArray
 
-from vista import durable, spreadsheet
 from vista.cli import terminal
 from vista.cli.arguments import parse
 from vista.cli.fusion_note import note_fusion
@@ -19,10 +18,11 @@ from vista.cli.output_paths import TABLE, file_to_write, trained_on
 from vista.data import source
 from vista.data.arrays import SPLIT, checked_inputs
 from vista.data.folder import pictures
-from vista.npz import names, read_arrays
-from vista.training.config import check_device
-from vista.training.evaluation import logits
-from vista.training.run_folder import RunFolder, Which
+from vista.files import atomic, spreadsheet
+from vista.files.npz import names, read_arrays
+from vista.runs.config import check_device
+from vista.runs.folder import RunFolder, Which
+from vista.training.evaluate import logits
 
 HELP = "predict the classes of samples, to a CSV file"
 
@@ -53,7 +53,7 @@ def run(argv: list[str]) -> int:
     own = source.path_of(flags.data, flags.root)
     read = [] if own is None else [(own[1], "the samples")]
     out = file_to_write("out", flags.out, TABLE, (*read, *trained_on(folder.config())))
-    classes = folder.data()["classes"]
+    classes = folder.data().classes
     ids, inputs, files = samples(folder, flags.data, flags.root)
     scores = logits(folder, flags.which, inputs, flags.device, flags.network).astype(np.float64)
     probabilities = np.exp(scores - scores.max(axis=1, keepdims=True))
@@ -65,7 +65,7 @@ def run(argv: list[str]) -> int:
     }
     if files is not None:
         columns["file"] = files
-    durable.write(out, spreadsheet.table(list(columns), zip(*columns.values(), strict=True)))
+    atomic.write(out, spreadsheet.table(list(columns), zip(*columns.values(), strict=True)))
     note_fusion(folder.config())
     terminal.say(f"{len(probabilities):,} predictions are in {out}")
     return 0
@@ -80,7 +80,7 @@ def samples(run: RunFolder, data: str, root: str | None) -> tuple[Sequence[int],
             return range(len(found["x"])), checked_inputs(path, "x", found["x"]), None
         _refuse_without_test_part(path)
     if kind == "folder" and path.is_dir() and not _has_test_part(run, path):
-        files, inputs = pictures(path, len(run.normalisation()[0]))
+        files, inputs = pictures(path, len(run.data().mean))
         return range(len(files)), inputs, files
     loaded = source.load(data, root, own_validation=False)
     inputs = loaded.test_samples()

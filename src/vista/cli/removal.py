@@ -11,15 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from vista import exchange
 from vista.analysis import suspect_files
 from vista.cli import terminal
-from vista.training import run_folder
-from vista.training.drive import Job
+from vista.core import collectives
+from vista.runs import folder as run_folder
+from vista.runs.folder import RunFolder, find_runs
+from vista.runs.record import COVERAGE
 from vista.training.events import Interrupted
-from vista.training.record import COVERAGE
-from vista.training.run_folder import RunFolder, find_runs
-from vista.training.signals import handled
+from vista.training.scheduler import Job, handle_signals
 
 # What other commands make of a run, where they put it by themselves or are often asked to.
 MADE_OF_RUNS = (suspect_files.TABLE, suspect_files.LIST, "report.html", "predictions.csv")
@@ -65,9 +64,9 @@ class Replaced:
         """The first process moves them, the others wait for it. What a run needs first may be there before the run."""
         self._held.enter_context(_signals_raised(self.jobs[0].out))
         try:
-            if exchange.rank() == 0:
+            if collectives.rank() == 0:
                 self._set_aside()
-            exchange.first_ranks_word(0)
+            collectives.first_ranks_word(0)
         except BaseException:
             self._settle()
             raise
@@ -111,20 +110,20 @@ def _signals_raised(out: Path) -> Iterator[None]:
     def stop(number: int, _frame: FrameType | None) -> None:
         raise Interrupted(out, number)
 
-    with handled((signal.SIGTERM, signal.SIGHUP), stop):
+    with handle_signals((signal.SIGTERM, signal.SIGHUP), stop):
         yield
 
 
 def put_back_left_aside(jobs: list[Job]) -> None:
     """Settle what a command left aside that was killed; the first process does it, the others wait for it."""
-    if exchange.rank() == 0:
+    if collectives.rank() == 0:
         for job in jobs:
             own = run_folder.aside_of(job.out)
             if own.is_dir() and not job.out.is_symlink():
                 _put_back(job.out, own)
             for aside in run_folder.set_aside_below(job.out / run_folder.EARLIER):
                 _put_back(aside.with_name(aside.name.removeprefix(".").removesuffix(run_folder.ASIDE)), aside)
-    exchange.first_ranks_word(0)
+    collectives.first_ranks_word(0)
 
 
 def _put_back(place: Path, aside: Path) -> None:

@@ -10,15 +10,15 @@ from typing import Annotated, Any
 import tyro
 from rich.table import Table
 
-from vista import durable
 from vista.cli import failures, terminal
 from vista.cli.arguments import Output, parse
 from vista.cli.execute import execute
+from vista.files import atomic
 from vista.reproduce import ledger, names, page, restore, runs, study
+from vista.runs.folder import RunFolder
 from vista.training import distributed
-from vista.training.drive import Job
 from vista.training.events import Interrupted
-from vista.training.run_folder import RunFolder
+from vista.training.scheduler import Job
 
 RESULTS_PAGE = Path("RESULTS.md")
 HELP = "run the paper's tables and figures again, and write ours beside theirs"
@@ -140,7 +140,7 @@ def _restore(flags: ReproduceFlags) -> int:
 def _write_table(flags: ReproduceFlags) -> int:
     if not flags.results.is_dir():
         raise FileNotFoundError(f"{flags.results} does not exist: --results names the folder of the ledger")
-    durable.write(RESULTS_PAGE, page.write(flags.results).encode())
+    atomic.write(RESULTS_PAGE, page.write(flags.results).encode())
     return _answer(flags, {"written": str(RESULTS_PAGE)}, f"{RESULTS_PAGE} is written")
 
 

@@ -11,10 +11,10 @@ import tyro
 from vista.cli import terminal
 from vista.cli.arguments import Output, parse
 from vista.cli.execute import execute, print_result
+from vista.runs.folder import RunFolder
 from vista.training import distributed
-from vista.training.drive import Job
-from vista.training.network import refuse_code_unasked_for
-from vista.training.run_folder import RunFolder
+from vista.training.network import check_code_is_trusted
+from vista.training.scheduler import Job
 
 HELP = "go on with a run that was stopped"
 
@@ -47,7 +47,7 @@ def run(argv: list[str]) -> int:
             terminal.say(f"{folder.path} has finished: there is nothing left to do")
         print_result(folder, config, metrics, flags.json)
         return 0
-    refuse_code_unasked_for(config, flags.network)
+    check_code_is_trusted(config, flags.network)
     execute([job], Output(quiet=flags.quiet, json=flags.json))
     if job.error is not None:
         raise job.error

@@ -17,9 +17,9 @@ from vista.analysis import recorder
 from vista.cli import terminal
 from vista.cli.arguments import parse
 from vista.cli.removal import delete_run, refuse_to_remove
-from vista.store import readable
-from vista.training.record import COVERAGE
-from vista.training.run_folder import EARLIER, RunFolder, files_named, find_runs
+from vista.core.store import readable
+from vista.runs.folder import EARLIER, RunFolder, files_named, find_runs
+from vista.runs.record import COVERAGE
 
 MEASURED = 10_000  # columns: more than any table has
 HELP = "list runs and their sizes, or delete some"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from vista.training.drive import Job
+from vista.runs.folder import TENSORBOARD
 from vista.training.events import EpochEnded, Event, Finished, Started
-from vista.training.run_folder import TENSORBOARD
+from vista.training.scheduler import Job
 
 
 class Scalars:

@@ -23,8 +23,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from vista.training.drive import Job
 from vista.training.events import EpochEnded, Event, Finished, Started, Stepped
+from vista.training.scheduler import Job
 
 SECONDS_BETWEEN_LINES = 5.0
 SECONDS_OF_PACE = 60.0  # a pace is that of the last minute: a run begins with compilation, and others come and go

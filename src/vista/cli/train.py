@@ -23,9 +23,10 @@ from vista.cli.arguments import (
 )
 from vista.cli.execute import execute, print_result
 from vista.methods import choose
-from vista.training.config import TrainConfig
-from vista.training.drive import Job
-from vista.training.run_folder import RunFolder
+from vista.runs.config import TrainConfig
+from vista.runs.folder import RunFolder
+from vista.training.resolve import choose_method, resolve
+from vista.training.scheduler import Job
 
 HELP = "train one network, or go on with a run that was stopped"
 ABOUT = """Train one network. Stopped by Ctrl-C, the same command goes on where it was.
@@ -45,14 +46,14 @@ class RunFlags(Output):
 
 def run(argv: list[str]) -> int:
     flags, config = read(argv)
-    chosen = config.chosen()
+    chosen = choose_method(config)
     name = f"{place_name(config.data, config.noise)}-{method_name(chosen)}-seed{config.seed}"
     job = Job(config, Path(flags.out or Path("runs") / name).expanduser())
     execute([job], flags)
     if job.error is not None:
         raise job.error
     assert job.metrics is not None
-    print_result(RunFolder(job.out), config.resolved(), job.metrics, flags.json)
+    print_result(RunFolder(job.out), resolve(config).config, job.metrics, flags.json)
     return 0
 
 
@@ -69,4 +70,4 @@ def read(argv: list[str]) -> tuple[RunFlags, TrainConfig]:
     ]
     read: Any = parse(dataclasses.make_dataclass("Train", fields), argv, "train", ABOUT)
     config = train_config(read.training, method=chosen.name, options=dataclasses.asdict(getattr(read, group)))
-    return read.run, dataclasses.replace(config, options=config.chosen().options)
+    return read.run, dataclasses.replace(config, options=choose_method(config).options)

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from vista.data.source import Source, channel_statistics, held_out, usual_padding
-from vista.label_files import looked_for
-from vista.npz import read_arrays
+from vista.files.npz import read_arrays
+from vista.noise.label_files import looked_for
 
 SPLIT = ("x_train", "y_train", "x_test", "y_test")
 _VALIDATION = ("x_val", "y_val")

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Subset
 
-from vista.checks import Integers, as_integers
+from vista.core.validation import Integers, as_integers
 from vista.data.indexed import check_map_style
 from vista.split import stratified
 

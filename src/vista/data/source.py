@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vista import shell
+from vista.files import shell
 from vista.split import stratified
 
 # Name -> module and function. Modules are imported only when asked for; a new source is one file and one line here.

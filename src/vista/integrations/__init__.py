@@ -8,8 +8,8 @@ from typing import Any
 
 from torch.utils.data import BatchSampler, DistributedSampler, SequentialSampler
 
-from vista import exchange
-from vista.distiller import Vista
+from vista.core import collectives
+from vista.core.vista import Vista
 
 
 @contextmanager
@@ -29,7 +29,7 @@ def shared_state(vista: Vista) -> dict[str, Any]:
     In the middle of an epoch each process has recorded other samples than the rest.
     """
     state = vista.state_dict()
-    exchange.merge_rows(state["current"], state["seen"])
+    collectives.merge_rows(state["current"], state["seen"])
     return state
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from vista.distiller import Summary, Vista
+from vista.core.vista import Summary, Vista
 from vista.integrations import check_epoch, comes_with, shared_state
 from vista.integrations.collator import IndexCollator
 from vista.integrations.huggingface_trainer import check_plan, logits_among, logits_of, predicted

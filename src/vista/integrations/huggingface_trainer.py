@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vista.distiller import Vista
+from vista.core.vista import Vista
 
 
 def check_plan(trainer: Any, vista: Vista) -> None:

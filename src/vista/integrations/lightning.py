@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vista import exchange
-from vista.distiller import Summary, Vista
+from vista.core import collectives
+from vista.core.vista import Summary, Vista
 from vista.integrations import comes_with, shared_state
 from vista.integrations.lightning_trainer import check_plan, check_start, ends_epoch, validation
 
@@ -90,7 +90,7 @@ class VistaCallback(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         logits, seen = self._val_logits.clone(), self._val_seen.clone()
-        exchange.merge_rows(logits, seen)
+        collectives.merge_rows(logits, seen)
         return {"vista": shared_state(self.vista), "val_logits": logits, "val_seen": seen}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vista.distiller import Vista
+from vista.core.vista import Vista
 from vista.integrations import check_epoch, comes_with, positions
 
 with comes_with("lightning"):

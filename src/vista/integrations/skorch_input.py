@@ -8,8 +8,8 @@ from typing import Any
 
 from torch.nn import CrossEntropyLoss
 
+from vista.core.vista import Vista
 from vista.data.holdout import holdout
-from vista.distiller import Vista
 from vista.integrations import positions
 
 # skorch makes the component that a parameter belongs to anew; these belong to none and are read when a fit needs them.

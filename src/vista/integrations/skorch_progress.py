@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from vista.distiller_state import check_parts
+from vista.core.vista import check_parts
 
 
 class LoadedState:

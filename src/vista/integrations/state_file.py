@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from vista import durable
+from vista.files import atomic
 
 FORMAT = "vista.state"
 VERSION = "1"
@@ -24,7 +24,7 @@ def write_state(path: str | Path, state: dict[str, Any]) -> None:
     rest = {name: value for name, value in state.items() if name not in {*tensors, "predictions"}}
     about = {"format": FORMAT, "version": VERSION, "state": json.dumps(rest)}
     content = save({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, metadata=about)
-    durable.write(Path(path), content)
+    atomic.write(Path(path), content)
 
 
 def read_state(path: str | Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import typing
 from dataclasses import dataclass
 from typing import Any
 
-from vista.checks import IN_WORDS, as_recorded
+from vista.core.validation import IN_WORDS, as_recorded
 from vista.methods.base import Batch, EarlierRun, EpochEnd, Family, Method, Task, WholeBatch, WrittenOnce
 
 __all__ = [

@@ -9,9 +9,12 @@ from typing import Any, ClassVar, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from vista import exchange
-from vista.losses import cross_entropy_and_probs, one_hot, reduce, rows_with_target, soft_cross_entropy
+from vista.core import collectives
+from vista.core.losses import cross_entropy_and_probs, one_hot, reduce, rows_with_target, soft_cross_entropy
+from vista.core.store import WrittenOnce
 from vista.models.staged import check_stages
+
+__all__ = ["Batch", "EarlierRun", "EpochEnd", "Family", "LastPrediction", "Method", "Task", "WholeBatch", "WrittenOnce"]
 
 Family = Literal["plain", "teacher-free", "current epoch", "past epochs", "noise-robust", "ours"]
 
@@ -91,13 +94,6 @@ class EarlierRun:
     role: str
     method: str
     options: dict[str, Any] = field(default_factory=dict)
-
-
-class WrittenOnce(dict[str, Any]):
-    """Entries of a method's extra state, tensors or dicts of them, that never change under the same name.
-
-    A checkpoint writes each of them once, as a file of its own, and later ones refer to it.
-    """
 
 
 class Method(nn.Module):
@@ -223,9 +219,9 @@ class Method(nn.Module):
         """
         for name, buffer in self.named_buffers():
             if name in self.sample_buffers:
-                exchange.merge_rows(buffer, seen.clone())
+                collectives.merge_rows(buffer, seen.clone())
             else:
-                exchange.broadcast(buffer)
+                collectives.broadcast(buffer)
 
 
 class LastPrediction(Method):

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from vista.checks import not_negative, positive, unit_interval
-from vista.losses import distillation_kl, soft_cross_entropy, wide
+from vista.core.losses import distillation_kl, soft_cross_entropy, wide
+from vista.core.validation import not_negative, positive, unit_interval
 from vista.methods.base import Batch, Method, Task
 from vista.models.staged import Staged
 

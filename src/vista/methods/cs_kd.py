@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vista.checks import not_negative, positive
-from vista.losses import distillation_kl
+from vista.core.losses import distillation_kl
+from vista.core.validation import not_negative, positive
 from vista.methods.base import Batch, Method
 
 NEUTRAL: dict[str, Any] = {"weight": 0.0}

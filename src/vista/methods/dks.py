@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vista.checks import not_negative, positive
-from vista.losses import distillation_kl, soft_cross_entropy
+from vista.core.losses import distillation_kl, soft_cross_entropy
+from vista.core.validation import not_negative, positive
 from vista.methods.base import Batch, Method, Task
 from vista.models.staged import Staged
 

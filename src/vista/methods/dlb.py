@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from vista import exchange
-from vista.checks import not_negative, positive
-from vista.losses import distillation_kl, rows_with_target, soft_cross_entropy, wide
+from vista.core import collectives
+from vista.core.losses import distillation_kl, rows_with_target, soft_cross_entropy, wide
+from vista.core.validation import not_negative, positive
 from vista.methods.base import Batch, Method, Task
 
 NEUTRAL: dict[str, Any] = {"alpha": 0.0}  # the samples of the last batch still count once more in the cross-entropy
@@ -76,7 +76,7 @@ class Dlb(Method):
 
     def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
         super().__init__(task, network, config)
-        size, device = -(-task.batch_size // exchange.world_size()), task.device
+        size, device = -(-task.batch_size // collectives.world_size()), task.device
         # Before the first step any samples do: their pictures pass through the network, their rows do not count.
         self.register_buffer("last_index", torch.arange(size, device=device) % task.num_samples)
         self.register_buffer("last_logits", torch.zeros(size, task.num_classes, device=device))

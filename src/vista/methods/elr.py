@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vista.checks import not_negative
-from vista.losses import wide
+from vista.core.losses import wide
+from vista.core.validation import not_negative
 from vista.methods.base import Batch, Method, Task
 
 NEUTRAL: dict[str, Any] = {"weight": 0.0}

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vista.checks import unit_interval
+from vista.core.teacher import blend_labelled
+from vista.core.validation import unit_interval
 from vista.methods.base import LastPrediction, Task
-from vista.teacher import blend_labelled
 
 NEUTRAL: dict[str, Any] = {"alpha": 0.0}
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from vista import fusion, teacher
+from vista.core import fusion, teacher
 from vista.methods.base import EpochEnd, Method, Task, WrittenOnce
 
 NEUTRAL: dict[str, Any] = {"rounds": 0}  # the training is plain at every setting; without rounds the result is too

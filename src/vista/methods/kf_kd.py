@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vista import exchange, fusion, teacher
-from vista.checks import unit_interval
-from vista.losses import cross_entropy_and_probs, one_hot, reduce
+from vista.core import collectives, fusion, teacher
+from vista.core.losses import cross_entropy_and_probs, one_hot, reduce
+from vista.core.validation import unit_interval
 from vista.methods.base import Batch, EpochEnd, Method, Task, WrittenOnce
 
 NEUTRAL: dict[str, Any] = {"alpha": 0.0}
@@ -127,7 +127,7 @@ class KnowledgeFusionDistilled(Method):
     def end_epoch(self, end: EpochEnd) -> dict[str, Any]:
         if end.epoch > self.turning_point:
             return {}
-        exchange.merge_rows(self.current, self.seen.bool())
+        collectives.merge_rows(self.current, self.seen.bool())
         self.seen.zero_()
         val = fusion.stored_probs(end.val_logits)
         self._predictions[end.epoch] = {"val": val, "train": self.current.to("cpu", copy=True)}

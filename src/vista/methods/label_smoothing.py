@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from vista.checks import unit_interval
+from vista.core.validation import unit_interval
 from vista.methods.base import Method
 
 NEUTRAL: dict[str, Any] = {"epsilon": 0.0}

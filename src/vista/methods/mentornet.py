@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vista.checks import positive, unit_interval
-from vista.losses import reduce, soft_cross_entropy
+from vista.core.losses import reduce, soft_cross_entropy
+from vista.core.validation import positive, unit_interval
 from vista.methods.base import Batch, Method, Task
 
 NEUTRAL: dict[str, Any] = {"burn_in": 1.0, "early_dropout": 0.0, "dropout": 0.0}

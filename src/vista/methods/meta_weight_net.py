@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from vista.checks import not_negative, positive
-from vista.losses import one_hot, rows_with_target, wide
+from vista.core.losses import one_hot, rows_with_target, wide
+from vista.core.validation import not_negative, positive
 from vista.methods.base import Batch, Method, Task
 
 NEUTRAL = None  # the weight is a sigmoid: no option makes it one, only a bias the weigher would have to learn

@@ -8,10 +8,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from vista import schedule
-from vista.checks import unit_interval
+from vista.core.options import beta, check_form
+from vista.core.teacher import blend_labelled
+from vista.core.validation import unit_interval
 from vista.methods.base import LastPrediction, Task
-from vista.teacher import blend_labelled
 
 NEUTRAL: dict[str, Any] = {"alpha": 0.0}
 
@@ -28,7 +28,7 @@ def share(epoch: int, epochs: int, kind: Literal["linear", "exp"], k: float) -> 
     r"""How far the schedule is in epoch ``t``: :math:`t / E`, or VISTA's :math:`\beta_{t-1}` (0 in epochs 1 and 2)."""
     if kind == "linear":
         return epoch / epochs
-    return schedule.beta(max(epoch - 1, 1), epochs, k)
+    return beta(max(epoch - 1, 1), epochs, k)
 
 
 class ProgressiveSelfKD(LastPrediction):
@@ -54,7 +54,7 @@ class ProgressiveSelfKD(LastPrediction):
             unit_interval(self.alpha, "alpha")
             if self.schedule not in ("linear", "exp"):
                 raise ValueError(f"schedule is {self.schedule!r}, but it must be one of linear, exp")
-            schedule.check_form(self.k, "exp", None)
+            check_form(self.k, "exp", None)
 
     def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
         super().__init__(task, network, config)

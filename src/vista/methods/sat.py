@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vista.checks import unit_interval
-from vista.losses import soft_cross_entropy, wide
+from vista.core.losses import soft_cross_entropy, wide
+from vista.core.validation import unit_interval
 from vista.methods.base import Batch, Method, Task
 
 NEUTRAL: dict[str, Any] = {"start": 1.0}

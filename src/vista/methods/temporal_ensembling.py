@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vista.checks import not_negative
-from vista.losses import wide
+from vista.core.losses import wide
+from vista.core.validation import not_negative
 from vista.methods.base import Batch, Method, Task
 
 NEUTRAL: dict[str, Any] = {"weight": 0.0}

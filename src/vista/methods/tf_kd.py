@@ -9,8 +9,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from vista.checks import not_negative, positive, unit_interval
-from vista.losses import distillation_kl
+from vista.core.losses import distillation_kl
+from vista.core.validation import not_negative, positive, unit_interval
 from vista.methods.base import Batch, EarlierRun, Method, Task
 
 NEUTRAL: dict[str, Any] = {"alpha": 0.0}

@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from vista.distiller import Vista
+from vista.core.options import Options
+from vista.core.store import BYTES_PER_VALUE, bytes_needed, readable
+from vista.core.vista import Vista
 from vista.methods.base import Batch, EpochEnd, Method, Task, WrittenOnce
-from vista.options import Options
-from vista.store import BYTES_PER_VALUE, bytes_needed, readable
 
 NEUTRAL: dict[str, Any] = {"schedule": "fixed", "value": 0.0}
 

@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vista import coverage, exchange, schedule, teacher
-from vista.checks import unit_interval
+from vista.core import collectives, coverage, teacher
+from vista.core.options import beta, check_form
+from vista.core.store import states_at_most
+from vista.core.validation import unit_interval
 from vista.methods.base import EpochEnd, Method, Task, WrittenOnce
-from vista.store import states_at_most
 
 NEUTRAL: dict[str, Any] = {"cap": 0.0}
 
@@ -60,7 +61,7 @@ def re_estimate_batchnorm(network: nn.Module, pictures: Callable[[], Iterator[Te
     for norm, momentum in zip(norms, momenta):
         norm.momentum = momentum
         for statistic in norm.buffers():
-            exchange.broadcast(statistic)
+            collectives.broadcast(statistic)
     for module, mode in modes.items():
         module.training = mode
 
@@ -86,7 +87,7 @@ class VistaEma(Method):
         def __post_init__(self) -> None:
             coverage.check_tau(self.tau)
             unit_interval(self.cap, "cap")
-            schedule.check_form(self.k, "exp", None)
+            check_form(self.k, "exp", None)
 
     def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
         super().__init__(task, network, config)
@@ -100,7 +101,7 @@ class VistaEma(Method):
         The last epoch's network stays as it was evaluated.
         """
         weights = self._admit(end)
-        share = min(schedule.beta(end.epoch, self.task.epochs, self.config.k), self.config.cap)
+        share = min(beta(end.epoch, self.task.epochs, self.config.k), self.config.cap)
         if weights and share > 0 and end.epoch < self.task.epochs:
             average = average_weights(self._states, weights)
             draw_towards(end.network, average.to(next(end.network.parameters()).device), share)

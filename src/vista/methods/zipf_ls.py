@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vista.checks import not_negative
-from vista.losses import distillation_kl, wide
+from vista.core.losses import distillation_kl, wide
+from vista.core.validation import not_negative
 from vista.methods.base import Batch, Method, Task
 from vista.models.staged import Staged
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from vista.analysis.groups import Group
+from vista.core.store import readable
 from vista.report import figures
 from vista.report.drawn_parts import (
     BLUE,
@@ -29,7 +30,6 @@ from vista.report.drawn_parts import (
     styled,
     whole_numbers,
 )
-from vista.store import readable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

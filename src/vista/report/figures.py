@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vista import coverage
 from vista.analysis import forgetting as forgotten
 from vista.analysis import trajectory
 from vista.analysis.groups import Group, common_labels
 from vista.analysis.runs import Against, Run
-from vista.over_seeds import mean_and_error
+from vista.core import coverage
+from vista.metrics import mean_and_error
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]

@@ -16,8 +16,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from vista import durable
 from vista.analysis.runs import Run
+from vista.files import atomic
 from vista.report.payload import payload
 
 SCRIPTS = ("charts.js", "sections.js", "gallery.js")
@@ -26,7 +26,7 @@ SCRIPTS = ("charts.js", "sections.js", "gallery.js")
 def write_page(runs: Sequence[Run], path: Path, *, watching: bool = False, refresh_seconds: int = 5) -> None:
     """Write the page of these runs, whole or not at all; while watching it reloads itself."""
     text = page(payload(runs, watching=watching), refresh_seconds if watching else None)
-    durable.write(path, text.encode(errors="backslashreplace"))
+    atomic.write(path, text.encode(errors="backslashreplace"))
 
 
 def page(data: dict[str, Any], refresh_seconds: int | None = None) -> str:

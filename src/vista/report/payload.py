@@ -16,8 +16,8 @@ from vista.analysis.table import COLUMNS, comparison
 from vista.analysis.trajectory import best_epoch
 from vista.report import figures, pictures
 from vista.report.reading import HOW, weights_of_anchors
-from vista.training import run_folder
-from vista.training.run_folder import RunFolder
+from vista.runs import folder
+from vista.runs.folder import RunFolder
 
 MOST_SUSPECTS = 500
 
@@ -111,7 +111,7 @@ def _trimmed(values: list[Any]) -> list[Any]:
 
 def _suspects(groups: Sequence[Group]) -> dict[str, Any] | None:
     """Of the run with the highest validation accuracy, among those that have a teacher or a list made by one."""
-    files = (run_folder.TEACHER, suspect_files.LIST)
+    files = (folder.TEACHER, suspect_files.LIST)
     able = [r for g in groups for r in g.runs if r.is_folder and any((r.path / name).exists() for name in files)]
     if not able:
         return None
@@ -135,7 +135,7 @@ def _suspects(groups: Sequence[Group]) -> dict[str, Any] | None:
     if found["estimated"] > len(rows):
         note += f". The first {len(rows)} are here; the command vista labels writes all"
     try:
-        known = RunFolder(run.path).data().get(run_folder.INPUTS_HASH)  # a run made before has none
+        known = RunFolder(run.path).data().inputs_hash
         data, root, own = (run.config[name] for name in ("data", "root", "own_validation"))
         uris = pictures.thumbnails(data, root, [row["id"] for row in rows], known, own)
     except (OSError, ValueError) as error:

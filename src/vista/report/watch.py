@@ -10,9 +10,9 @@ from vista.analysis import recorder
 from vista.analysis.groups import read_runs
 from vista.analysis.runs import Run
 from vista.report.page import write_page
-from vista.training import run_folder
-from vista.training.record import EPOCHS
-from vista.training.run_folder import files_named, find_runs
+from vista.runs import folder
+from vista.runs.folder import files_named, find_runs
+from vista.runs.record import EPOCHS
 
 State = dict[Path, list[tuple[int, int]]]
 
@@ -69,7 +69,7 @@ def _state(runs: Sequence[Run]) -> State:
     """What changes when an epoch ends or a run does; sizes too: two writes may fall on one tick of the disk's clock."""
     found: State = {}
     for run in runs:
-        files = (run.path / EPOCHS, run.path / run_folder.METRICS)
+        files = (run.path / EPOCHS, run.path / folder.METRICS)
         states = [file.stat() for file in files if file.exists()]
         found[run.path] = [(state.st_mtime_ns, state.st_size) for state in states]
     return found

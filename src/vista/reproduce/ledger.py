@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vista import durable
 from vista.analysis import suspect_files
-from vista.training import record, run_folder
-from vista.training.config import TrainConfig
-from vista.training.run_folder import RunFolder
+from vista.files import atomic
+from vista.runs import folder as run_folder
+from vista.runs import record
+from vista.runs.config import TrainConfig
+from vista.runs.folder import RunFolder
+from vista.training.resolve import choose_method, decisive, identity
 
 FORMAT = 1
 FOLDER, SUSPECTS = "runs", "suspects"  # below results/
@@ -74,14 +76,14 @@ class LedgerRecord:
 
 def plain_of(config: TrainConfig) -> TrainConfig | None:
     """The plain run whose network the run's own is, if its method trains plainly."""
-    return dataclasses.replace(config, method="ce", options={}) if config.chosen().method.trains_plainly else None
+    return dataclasses.replace(config, method="ce", options={}) if choose_method(config).method.trains_plainly else None
 
 
 def cell_of(config: TrainConfig) -> str:
     """A run without its seed."""
-    decisive = config.decisive()
-    decisive.pop("seed", None)
-    return json.dumps(decisive, sort_keys=True)
+    settings = decisive(config)
+    settings.pop("seed", None)
+    return json.dumps(settings, sort_keys=True)
 
 
 def by_cell(records: Iterable[LedgerRecord]) -> dict[str, list[LedgerRecord]]:
@@ -103,26 +105,26 @@ def add(run: RunFolder, results: Path, *, with_bits: bool) -> Path:
     kept = {
         "format": FORMAT,
         "config": {**config.to_json(), "root": None},
-        "data": run.data(),
+        "data": run.data().to_json(),
         "environment": run.environment(),
         "metrics": run.metrics(),
         "seconds": round(run.seconds(), 1),
         "epochs": trajectory.lines,
     }
     if with_bits:
-        durable.write(target.with_suffix(".safetensors"), (run.path / record.COVERAGE).read_bytes())
+        atomic.write(target.with_suffix(".safetensors"), (run.path / record.COVERAGE).read_bytes())
     if with_bits and (run.path / suspect_files.LIST).exists():
         (results / SUSPECTS).mkdir(exist_ok=True)
-        durable.write(results / SUSPECTS / target.name, (run.path / suspect_files.LIST).read_bytes())
-    durable.write(target, _compact(kept))
+        atomic.write(results / SUSPECTS / target.name, (run.path / suspect_files.LIST).read_bytes())
+    atomic.write(target, _compact(kept))
     return target
 
 
 def place(config: TrainConfig, results: Path) -> Path:
     """Where the run's record lies, or would: a method that goes by two names has one record."""
     plain = "".join(c if c.isalnum() or c in ".-" else "-" for c in f"{config.data}-{config.noise}-{config.method}")
-    there = sorted((results / FOLDER).glob(f"*-seed{config.seed}-{config.identity()}.json"))
-    return there[0] if there else results / FOLDER / f"{plain}-seed{config.seed}-{config.identity()}.json"
+    there = sorted((results / FOLDER).glob(f"*-seed{config.seed}-{identity(config)}.json"))
+    return there[0] if there else results / FOLDER / f"{plain}-seed{config.seed}-{identity(config)}.json"
 
 
 def _compact(kept: dict[str, Any]) -> bytes:
@@ -142,11 +144,11 @@ def read(results: Path) -> list[LedgerRecord]:
     records: dict[str, LedgerRecord] = {}
     for path in sorted((results / FOLDER).glob("*.json")):
         found = read_record(path)
-        first = records.setdefault(found.config.identity(), found)
+        first = records.setdefault(identity(found.config), found)
         if first is not found:
             raise ValueError(f"{path} is a record of the same run as {first.path.name}: delete one of them")
     for plain in [plain for found in records.values() if (plain := found.plain()) is not None]:
-        records.setdefault(plain.config.identity(), plain)
+        records.setdefault(identity(plain.config), plain)
     return list(records.values())
 
 
@@ -155,7 +157,7 @@ def read_record(path: Path) -> LedgerRecord:
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
         raise FileNotFoundError(f"{path} {what}: records of runs are files in results/{FOLDER}/")
-    kept = durable.read_object(path)
+    kept = atomic.read_object(path)
     if kept.get("format") != FORMAT:
         raise ValueError(f"{path} has format {kept.get('format')!r}, but this version reads {FORMAT}")
     for name, kind in PARTS.items():
@@ -169,7 +171,7 @@ def read_record(path: Path) -> LedgerRecord:
             raise _damaged(path, f"its environment has no usable {name!r}")
     try:
         config = TrainConfig.from_json(kept["config"])
-        config.identity()
+        identity(config)
     except ValueError as error:
         raise ValueError(f"{path} cannot be used: {error}") from error
     return LedgerRecord(

@@ -9,12 +9,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from vista.over_seeds import mean_and_error
+from vista.metrics import mean_and_error
 from vista.reproduce import grid, ledger, names, protocol, study
 from vista.reproduce.grid import Cell, Paper, Study
 from vista.reproduce.ledger import LedgerRecord, cell_of
 from vista.reproduce.runs import run_of
-from vista.training.config import TrainConfig, differences
+from vista.runs.config import TrainConfig
+from vista.training.resolve import differences
 
 HEAD = """# Results
 

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from vista.methods import choose
-from vista.training.config import TrainConfig, preset
+from vista.runs.config import TrainConfig, preset
 
 CIFAR = {"data": "cifar100", "network": "resnet18", "precision": "bf16"}
 TINY = {"data": "tinyimagenet", "network": "resnet18", "precision": "bf16"}

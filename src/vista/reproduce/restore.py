@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vista import artefact, durable
 from vista.analysis.suspect_files import LIST
 from vista.data import source
+from vista.files import array_file, atomic
 from vista.reproduce.ledger import LedgerRecord
-from vista.training import record, run_folder
-from vista.training.record import Record
-from vista.training.run_folder import RunFolder
+from vista.runs import folder as run_folder
+from vista.runs import record
+from vista.runs.folder import RunFolder
+from vista.runs.record import Record
 from vista.training.samples import labels_and_split
 
 
@@ -30,15 +31,15 @@ def restore(kept: LedgerRecord, out: Path, root: str | None = None) -> RunFolder
     for name, found in ((run_folder.LABELS_HASH, labels.hash), (run_folder.SPLIT_HASH, split.hash)):
         if found != kept.data.get(name):
             raise ValueError(f"{kept.path} has {name} {kept.data.get(name)}, but the data here give {found}")
-    rows, about = artefact.read(kept.bits, record.FORMAT, record.VERSION)
+    rows, about = array_file.read(kept.bits, record.FORMAT, record.VERSION)
     folder.mkdir(parents=True)
     labels.save(folder / run_folder.LABELS)
     split.save(folder / run_folder.SPLIT)
     Record(about["sizes"], kept.epochs, [], {name: list(bits) for name, bits in rows.items()}).write(folder)
     if kept.suspects.exists():
-        durable.write(folder / LIST, kept.suspects.read_bytes())
-    durable.write_json(folder / run_folder.DATA, kept.data)
-    durable.write_json(folder / run_folder.ENVIRONMENT, kept.environment)
-    durable.write_json(folder / run_folder.CONFIG, kept.config.to_json())
-    durable.write_json(folder / run_folder.METRICS, kept.metrics)
+        atomic.write(folder / LIST, kept.suspects.read_bytes())
+    atomic.write_json(folder / run_folder.DATA, kept.data)
+    atomic.write_json(folder / run_folder.ENVIRONMENT, kept.environment)
+    atomic.write_json(folder / run_folder.CONFIG, kept.config.to_json())
+    atomic.write_json(folder / run_folder.METRICS, kept.metrics)
     return RunFolder(folder)

@@ -12,7 +12,8 @@ from vista.methods import Chosen, choose
 from vista.reproduce import names, protocol, study
 from vista.reproduce.grid import Cell, Study
 from vista.reproduce.ledger import LedgerRecord, cell_of, plain_of
-from vista.training.config import TrainConfig
+from vista.runs.config import TrainConfig
+from vista.training.resolve import choose_method, identity
 
 # Images per second of one ResNet-18 run on an H200 (results/engine-h200.json), and how much slower other networks are
 # by their multiply-adds: for an estimate only.
@@ -48,7 +49,7 @@ def wanted(
     """Every run of the tables once, seed by seed; any part in ``only`` must begin a word of setting or method."""
     if seeds is not None and seeds < 1:
         raise ValueError(f"seeds is {seeds}, but at least 1 is needed")
-    known = {record.config.identity(): record for record in records}
+    known = {identity(record.config): record for record in records}
     drawable = {record.cell for record in records if record.bits.exists()}
     runs: dict[str, Wanted] = {}
     for seed in range(max(table.seeds for table in tables) if seeds is None else seeds):
@@ -56,11 +57,11 @@ def wanted(
             for cell in table.cells if seeds is not None or seed < table.seeds else ():
                 if is_named(cell, only):
                     config = protocol.configuration(cell.method, cell.changes, seed)
-                    run = Wanted(cell, config, known.get(config.identity()))
+                    run = Wanted(cell, config, known.get(identity(config)))
                     if table.is_drawn and seed == 0 and cell_of(config) not in drawable:
                         run = Wanted(cell, config, None)  # its numbers may be there, but nothing to draw a figure from
-                    if run.record is None or config.identity() not in runs:
-                        runs[config.identity()] = run
+                    if run.record is None or identity(config) not in runs:
+                        runs[identity(config)] = run
     if not runs:
         raise ValueError(f"only is {' '.join(only)!r}, but no setting or method asked for has that in its name")
     beside = _plain_beside(run for run in runs.values() if run.record is None)
@@ -75,7 +76,7 @@ def _plain_beside(made: Iterable[Wanted]) -> dict[str, str]:
     found: dict[str, str] = {}
     for run in made:
         if (plain := plain_of(run.config)) is not None:
-            found.setdefault(plain.identity(), run.cell.method)
+            found.setdefault(identity(plain), run.cell.method)
     return found
 
 
@@ -90,7 +91,7 @@ def estimated_hours(config: TrainConfig) -> float:
     trained_on = SAMPLES.get(config.data, 50_000) * (1 - config.validation)
     images = trained_on * config.epochs * SLOWER.get(config.network, 1.0)
     smaller_batches = 64 / min(config.batch_size, 64)
-    steps = _slower_steps(config.chosen())
+    steps = _slower_steps(choose_method(config))
     return images * PIXELS.get(config.data, 1.0) * smaller_batches * steps / IMAGES_PER_SECOND / 3600
 
 
@@ -114,7 +115,7 @@ def run_of(cell: Cell) -> str:
 
 def out_folder(config: TrainConfig, root: Path) -> Path:
     """A place of its own for each run, the same each time, so that a stopped one goes on."""
-    return root / f"{config.method.replace(':', '-')}-{config.identity()}"
+    return root / f"{config.method.replace(':', '-')}-{identity(config)}"
 
 
 def placed(config: TrainConfig, root: str | None, device: str) -> TrainConfig:

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vista import exchange
-from vista.checks import first_few
+from vista.core import collectives
+from vista.core.validation import first_few
 from vista.data.loader import Loader
 from vista.methods import Method, WholeBatch
 
@@ -24,7 +24,7 @@ WARM_UP_STEPS = 3
 
 
 @dataclass(frozen=True)
-class Look:
+class LossSnapshot:
     """The losses as they were after a portion of steps, on their way to the host until ``arrived``."""
 
     losses: Tensor
@@ -54,7 +54,7 @@ class Engine:
         self.host_rates: list[float] = []
         self.steps_done = 0
         self.captures = capture and device.type == "cuda" and method.capturable and loader.is_fully_on_device
-        self.captures = self.captures and exchange.world_size() == 1
+        self.captures = self.captures and collectives.world_size() == 1
         self._compiled: Any = torch.compile(network, dynamic=False) if compile_network and self.captures else network
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
         self._batches_per_step: list[int] = []
@@ -94,19 +94,19 @@ class Engine:
     def mean_loss(self) -> float:
         """Mean training loss of the epoch so far, over all processes."""
         sizes = torch.tensor([self.loader.size(step) for step in range(self.loader.steps)], dtype=torch.float64)
-        return float(exchange.total((self.losses.cpu().double() * sizes).sum()) / sizes.sum())
+        return float(collectives.total((self.losses.cpu().double() * sizes).sum()) / sizes.sum())
 
-    def look(self) -> Look:
+    def snapshot_losses(self) -> LossSnapshot:
         """Enqueue a copy of the losses behind the steps enqueued so far: nobody waits, and more may follow."""
         losses = torch.empty_like(self.losses, device="cpu", pin_memory=True)
         losses.copy_(self.losses, non_blocking=True)
         arrived = torch.cuda.Event()
         arrived.record()
-        return Look(losses, arrived)
+        return LossSnapshot(losses, arrived)
 
-    def check(self, look: Look | None = None) -> None:
+    def check_losses(self, snapshot: LossSnapshot | None = None) -> None:
         """Raise if a loss was not finite: in a look that has arrived, or now, when the host waits for all steps."""
-        bad = ~torch.isfinite(self.losses.cpu() if look is None else look.losses)
+        bad = ~torch.isfinite(self.losses.cpu() if snapshot is None else snapshot.losses)
         if bool(bad.any()):
             raise NotFinite(int(bad.nonzero()[0]))
 
@@ -126,8 +126,8 @@ class Engine:
             self.losses.index_copy_(0, self.counter, loss.detach().float().view(1))
             if self.device.type != "cuda" and not bool(torch.isfinite(loss)):
                 raise NotFinite(self.steps_done)
-        if exchange.active():
-            exchange.sum_gradients(self._parameters())
+        if collectives.active():
+            collectives.sum_gradients(self._parameters())
         self.optimizer.step()
         self.method.after_step(self.network)
         self.counter += 1
@@ -228,18 +228,3 @@ class NotFinite(FloatingPointError):
 
     def __reduce__(self) -> tuple[type[NotFinite], tuple[int, int | None, list[int]]]:
         return NotFinite, (self.step, self.epoch, self.samples)
-
-
-def make_optimizer(
-    parameters: list[nn.Parameter], *, momentum: float, weight_decay: float, nesterov: bool, device: torch.device
-) -> torch.optim.SGD:
-    """SGD whose momentum buffers exist from the start, so that its state has one shape throughout."""
-    on_cuda = device.type == "cuda"
-    rate: Any = torch.zeros((), device=device) if on_cuda else 0.0
-    optimizer = torch.optim.SGD(
-        parameters, lr=rate, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov, fused=on_cuda
-    )
-    if momentum:
-        for parameter in parameters:
-            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-    return optimizer

@@ -1,4 +1,4 @@
-"""What happens in a training, as the loop tells it, and the wish to stop it."""
+"""Progress events of a training, and the request to stop it."""
 
 from __future__ import annotations
 
@@ -11,41 +11,49 @@ from typing import Any
 
 import torch
 
-from vista.training.config import TrainConfig
+from vista.runs.config import TrainConfig
 
-GONE = (errno.EPIPE, errno.ECONNRESET, errno.EIO)  # a pipe or a terminal without its other end
+CLOSED = (errno.EPIPE, errno.ECONNRESET, errno.EIO)  # a pipe or terminal without a reader
 
 
 @dataclass(frozen=True)
 class Started:
+    """A run starts, or resumes, with the epoch ``epoch``."""
+
     config: TrainConfig
     folder: Path
-    epoch: int  # the first one that will run
+    epoch: int
     samples: int  # per epoch
-    role: str | None  # what a run is for that another one needs first
+    role: str | None  # what the run is for, if another run needs it first
 
 
 @dataclass(frozen=True)
 class Stepped:
+    """``samples`` of the epoch have been trained on so far."""
+
     epoch: int
-    samples: int  # of this epoch, so far
+    samples: int
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """The card has enough to do until this event."""
+    """The GPU has work until this CUDA event; other runs may proceed."""
 
     event: torch.cuda.Event
 
 
 @dataclass(frozen=True)
 class EpochEnded:
-    line: dict[str, Any]  # the epoch's line of the record
+    """An epoch's line of the record, and its timings."""
+
+    line: dict[str, Any]
     timing: dict[str, float]
 
 
 @dataclass(frozen=True)
 class Finished:
+    """A run has finished; its folder holds weights and metrics."""
+
     folder: Path
     metrics: dict[str, Any]
     role: str | None
@@ -56,28 +64,28 @@ Event = Started | Stepped | Waiting | EpochEnded | Finished
 
 @dataclass
 class Stop:
-    """A wish to stop, set by a signal: its number, or 0."""
+    """A request to stop: the number of the signal, or 0."""
 
     signal: int = 0
 
 
-class NobodyReads(Exception):
-    """What happened cannot be shown: whoever read it is gone."""
+class OutputClosed(Exception):
+    """An event cannot be shown because the reader of the output is gone."""
 
 
 @contextmanager
-def somebody_reads() -> Iterator[None]:
-    """Around what is shown or sent: an end that is gone is told from other faults, such as that of a disk."""
+def closed_output_detected() -> Iterator[None]:
+    """Raise :class:`OutputClosed` for a broken pipe or a closed terminal, but not for other errors of a write."""
     try:
         yield
     except OSError as error:
-        if error.errno not in GONE:
+        if error.errno not in CLOSED:
             raise
-        raise NobodyReads from error
+        raise OutputClosed from error
 
 
 class Interrupted(Exception):
-    """The run was asked to stop; a checkpoint is in place."""
+    """The run was asked to stop, and a checkpoint has been written."""
 
     def __init__(self, folder: Path, signal: int) -> None:
         self.folder, self.signal = folder, signal

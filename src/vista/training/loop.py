@@ -1,7 +1,7 @@
 """The training loop. Read it from top to bottom.
 
-``train`` is a generator: it yields what happened, and between two things that happened other runs may go on on the
-same card. Whoever drives it (see ``drive.py``) decides what to show and when to stop.
+``train`` is a generator of progress events, so that several runs can interleave on one GPU. The scheduler
+(``scheduler.py``) advances it, shows the events and decides when to stop.
 """
 
 from __future__ import annotations
@@ -13,35 +13,39 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
-from vista import durable, exchange
+from vista.core import collectives
+from vista.files import atomic
 from vista.methods import EpochEnd
-from vista.training import results, run_folder
-from vista.training.checkpoint import Checkpoints
-from vista.training.config import MAX_SEED, TrainConfig
-from vista.training.engine import Look, NotFinite
+from vista.runs.checkpoint import Checkpoints
+from vista.runs.config import MAX_SEED, TrainConfig
+from vista.runs.folder import CONFIG, EARLIER, RunFolder
+from vista.runs.record import EPOCHS, TEST, VAL_GIVEN, VAL_TRUE
+from vista.training import results
+from vista.training.build import build_training, write_description
+from vista.training.engine import LossSnapshot, NotFinite
 from vista.training.events import EpochEnded, Event, Finished, Interrupted, Started, Stepped, Stop, Waiting
 from vista.training.network import load_model
-from vista.training.record import EPOCHS, TEST, VAL_GIVEN, VAL_TRUE
-from vista.training.refusals import refuse_another_run
-from vista.training.run_folder import RunFolder
-from vista.training.samples import refuse_changed, refuse_changed_files
-from vista.training.setup import prepare, write_description
-from vista.training.training import Training
+from vista.training.preflight import check_same_run
+from vista.training.resolve import ResolvedRun, resolve
+from vista.training.samples import check_data_unchanged, check_files_unchanged
+from vista.training.state import Training
 
-STEPS_AT_A_TIME = 50  # enqueued on a card before the host looks around
-STEPS_BETWEEN_AGREEMENTS = 10  # after which several processes ask the first one whether to save or stop
-# A run that another one needs first is a draw of its own: with the same seed, teacher and student would begin with the
-# same weights and see the same pictures in the same order. Far from the seeds that people count up: 0, 1, 2.
-SEEDS_TO_EARLIER_RUN = 1_000_003
+STEPS_PER_PORTION = 50  # steps enqueued on a GPU before the host looks at signals and losses
+STEPS_BETWEEN_AGREEMENTS = 10  # steps after which several processes agree whether to save or stop
+# A run that another run needs first gets another seed: with the same one, teacher and student would start from the
+# same weights and see the same images in the same order. It is far from the seeds that people use: 0, 1, 2.
+SEED_OFFSET_OF_EARLIER_RUN = 1_000_003
+ONE_SAMPLE_IN_BATCH_NORM = "more than 1 value per channel"  # torch's message about a batch of one sample
 
 
 @dataclass
 class Saving:
-    """When the last checkpoint was taken."""
+    """Where checkpoints go, whether a stop was requested, and when the last checkpoint was taken."""
 
     checkpoints: Checkpoints
     stop: Stop
@@ -49,213 +53,225 @@ class Saving:
 
 
 def train(config: TrainConfig, out: str | Path, stop: Stop | None = None, role: str | None = None) -> Iterator[Event]:
-    """Train in the folder ``out``, from its newest sound checkpoint if it has one, to the end."""
-    config, folder = config.resolved(), RunFolder(Path(out))
-    checkpoints = Checkpoints(folder.path, exchange.rank())
-    is_first = exchange.rank() == 0 and not folder.is_kept_read_only()
-    with folder.locked() if is_first else nullcontext(), checkpoints.settled():
-        refuse_another_run(config, folder)
+    """Train in the folder ``out`` to the end, from its newest valid checkpoint if it has one.
+
+    Args:
+        config: The run; ``auto`` values are resolved here, once.
+        out: The run folder. It is created if needed, and locked while the run trains.
+        stop: Set its ``signal`` to request a checkpoint and :class:`Interrupted`.
+        role: What the run is for, if another run needs it first.
+
+    Yields:
+        Progress events; the last one is :class:`Finished` with the metrics.
+    """
+    run, folder = resolve(config), RunFolder(Path(out))
+    checkpoints = Checkpoints(folder.path, collectives.rank())
+    takes_lock = collectives.rank() == 0 and not folder.is_kept_read_only()
+    with folder.locked() if takes_lock else nullcontext(), checkpoints.settled():
+        check_same_run(run.config, folder)
         if folder.is_finished():
-            refuse_changed_files(folder, config)
-            checkpoints.clear()  # it may have been killed between its metrics and this
-            yield Finished(folder.path, folder.metrics(), role)
-            return
-        earlier = yield from _earlier_runs(config, folder, stop)
-        training = prepare(config, folder, earlier)
-        saving = Saving(checkpoints, stop or Stop())
-        _start_or_resume(training, checkpoints)
-        yield Started(config, folder.path, training.epoch, len(training.loader.inputs), role)
-        with training.engine.settled():
-            with training.on_stream():
-                training.engine.capture(training.in_memory_copy, training.load)
-            while training.epoch <= config.epochs:
-                began = time.monotonic()
-                yield from _steps(training, saving)
-                yield (yield from _end_epoch(training, began))
-                training.epoch += 1
-                if training.epoch <= config.epochs:
-                    with training.on_stream():
-                        training.begin_epoch()
-        checkpoints.wait()
-        with training.on_stream():
-            metrics = results.finish(training)
-        checkpoints.clear()
+            check_files_unchanged(folder, run.config)
+            checkpoints.clear()  # the process may have been killed between writing metrics and deleting checkpoints
+            metrics = folder.metrics()
+        else:
+            earlier = yield from _train_earlier_runs(run, folder, stop)
+            training = build_training(run, folder, earlier)
+            saving = Saving(checkpoints, stop or Stop())
+            metrics = yield from training.in_context(_train_epochs(training, saving, role))
     yield Finished(folder.path, metrics, role)
 
 
-def _steps(training: Training, saving: Saving) -> Iterator[Event]:
-    """The rest of the running epoch. On a card two portions of steps are under way while the host looks around."""
+def _train_epochs(training: Training, saving: Saving, role: str | None) -> Generator[Event, None, dict[str, Any]]:
+    """Every remaining epoch of a run; returns the final metrics."""
+    config = training.config
+    _start_or_resume(training, saving.checkpoints)
+    yield Started(config, training.folder.path, training.epoch, len(training.loader.inputs), role)
+    with training.engine.settled():
+        training.engine.capture(training.copy_state, training.load)
+        while training.epoch <= config.epochs:
+            began = time.monotonic()
+            yield from _train_steps(training, saving)
+            yield from _end_epoch(training, began)
+            training.epoch += 1
+            if training.epoch <= config.epochs:
+                training.begin_epoch()
+    saving.checkpoints.wait()
+    metrics = results.finish(training)
+    saving.checkpoints.clear()
+    return metrics
+
+
+def _train_steps(training: Training, saving: Saving) -> Iterator[Event]:
+    """The remaining steps of the current epoch. On a GPU, two portions of steps are enqueued ahead of the host."""
     engine, loader = training.engine, training.loader
-    portion = STEPS_AT_A_TIME if engine.captures else 1
-    under_way: list[Look] = []
+    portion = STEPS_PER_PORTION if engine.captures else 1
+    pending: list[LossSnapshot] = []
     while engine.steps_done < loader.steps:
         _save_or_stop(training, saving)
-        with training.on_stream(), _faults_named(training):
+        with _errors_explained(training):
             engine.advance(min(portion, loader.steps - engine.steps_done))
             if engine.captures:
-                under_way.append(engine.look())
+                pending.append(engine.snapshot_losses())
         yield Stepped(training.epoch, min(engine.steps_done * loader.batch_size, len(loader.inputs)))
-        if len(under_way) > 1:
-            look = under_way.pop(0)
-            yield from _until(look.arrived)
-            with training.on_stream(), _faults_named(training):
-                engine.check(look)
-    for look in under_way:
-        yield from _until(look.arrived)
-    with training.on_stream(), _faults_named(training):
-        engine.check()
+        if len(pending) > 1:
+            snapshot = pending.pop(0)
+            yield from _wait_for(snapshot.arrived)
+            with _errors_explained(training):
+                engine.check_losses(snapshot)
+    for snapshot in pending:
+        yield from _wait_for(snapshot.arrived)
+    with _errors_explained(training):
+        engine.check_losses()
 
 
-def _end_epoch(training: Training, began: float) -> Generator[Event, None, EpochEnded]:
-    """Evaluate, let the method hear of it, note the best, write the record."""
+def _end_epoch(training: Training, began: float) -> Iterator[Event]:
+    """Evaluate, call the method's ``end_epoch``, keep the best weights, write the record."""
     samples, method = training.samples, training.method
     trained = time.monotonic()
-    with training.on_stream():
-        _share_buffers(training.network)
-        evaluated = method.evaluated(training.network)
-        if evaluated is not training.network:
-            _share_buffers(evaluated)
-        val_logits, test_logits = training.logits(evaluated, samples.val), training.logits(evaluated, samples.test)
-        if training.device.type == "cuda":
-            yield_until = _mark()
+    _broadcast_buffers(training.network)
+    evaluated = method.evaluated(training.network)
+    if evaluated is not training.network:
+        _broadcast_buffers(evaluated)
+    val_logits, test_logits = training.logits(evaluated, samples.val), training.logits(evaluated, samples.test)
     if training.device.type == "cuda":
-        yield from _until(yield_until)
-    with training.on_stream():
-        everything = torch.arange(len(val_logits), device=training.device)
-        training.refuse_broken(val_logits, everything, samples.split.val, "validation")
-        end = EpochEnd(
-            epoch=training.epoch,
-            network=training.network,
-            val_logits=val_logits,
-            test_logits=test_logits,
-            train_logits=training.train_logits,
-            train_pictures=training.train_pictures,
-        )
-        guesses = val_logits.argmax(dim=1).cpu().numpy()
-        correct = {
-            VAL_GIVEN: guesses == samples.labels("val", "given"),
-            VAL_TRUE: guesses == samples.labels("val", "true"),
-            TEST: test_logits.argmax(dim=1).cpu().numpy() == samples.test_labels,
-        }
-        is_best = training.note_best(float(correct[VAL_GIVEN].mean()), evaluated)
-        extra = method.end_epoch(end)  # which may change the network: its weights were judged, and kept, before
-        method.share_state(training.loader.samples_of_rank())
-        line = {
-            "epoch": training.epoch,
-            "lr": training.engine.host_rates[0],
-            "train_loss": training.engine.mean_loss(),
-            "val_accuracy": float(correct[VAL_GIVEN].mean()),
-            "val_true_accuracy": float(correct[VAL_TRUE].mean()),
-            "test_accuracy": float(correct[TEST].mean()),
-            **extra,
-            "best": is_best,
-        }
+        done = torch.cuda.Event()
+        done.record()
+        yield from _wait_for(done)
+    training.check_finite(val_logits, torch.arange(len(val_logits), device=training.device), "val")
+    end = EpochEnd(
+        epoch=training.epoch,
+        network=training.network,
+        val_logits=val_logits,
+        test_logits=test_logits,
+        train_logits=training.train_logits,
+        train_pictures=training.train_images,
+    )
+    val_classes = val_logits.argmax(dim=1).cpu().numpy()
+    correct = {
+        VAL_GIVEN: val_classes == samples.labels("val", "given"),
+        VAL_TRUE: val_classes == samples.labels("val", "true"),
+        TEST: test_logits.argmax(dim=1).cpu().numpy() == samples.test_labels,
+    }
+    val_accuracy = float(correct[VAL_GIVEN].mean())
+    is_best = training.keep_if_best(val_accuracy, evaluated)
+    extra = method.end_epoch(end)  # after the best weights are kept: the method may change the network
+    method.share_state(training.loader.samples_of_rank())
+    line = {
+        "epoch": training.epoch,
+        "lr": training.engine.host_rates[0],
+        "train_loss": training.engine.mean_loss(),
+        "val_accuracy": val_accuracy,
+        "val_true_accuracy": float(correct[VAL_TRUE].mean()),
+        "test_accuracy": float(correct[TEST].mean()),
+        **extra,
+        "best": is_best,
+    }
     timing = {"epoch": training.epoch, "train_seconds": trained - began, "evaluate_seconds": time.monotonic() - trained}
     training.record.append(line, timing, correct)
-    if exchange.rank() == 0:
+    if collectives.rank() == 0:
         training.record.write(training.folder.path)
-    return EpochEnded(line, timing)
+    yield EpochEnded(line, timing)
 
 
-def _share_buffers(network: nn.Module) -> None:
-    """What BatchNorm has seen is each process's own: before it is judged, the network takes that of the first."""
+def _broadcast_buffers(network: nn.Module) -> None:
+    """BatchNorm statistics differ between processes: before an evaluation all take those of rank 0."""
     for buffer in network.buffers():
-        exchange.broadcast(buffer)
+        collectives.broadcast(buffer)
 
 
 # ---------------------------------------------------------------- starting, saving, stopping
 
 
-def _earlier_runs(
-    config: TrainConfig, folder: RunFolder, stop: Stop | None
+def _train_earlier_runs(
+    run: ResolvedRun, folder: RunFolder, stop: Stop | None
 ) -> Generator[Event, None, dict[str, nn.Module]]:
-    """Train what the method needs first, each in a folder of its own below this run's."""
-    networks: dict[str, nn.Module] = {}
-    chosen = config.chosen()
+    """Train the runs that the method needs first, each in its own folder below this run's ``earlier/``."""
+    config, networks = run.config, dict[str, nn.Module]()
     noise_seed, split_seed = config.data_seeds()
-    for need in chosen.method.earlier_runs(chosen.config):
-        out = folder.path / run_folder.EARLIER / need.role
+    for need in run.chosen.method.earlier_runs(run.chosen.config):
+        out = folder.path / EARLIER / need.role
         needed = dataclasses.replace(
             config,
             method=need.method,
             options=need.options,
-            seed=(config.seed + SEEDS_TO_EARLIER_RUN) % (MAX_SEED + 1),
+            seed=(config.seed + SEED_OFFSET_OF_EARLIER_RUN) % (MAX_SEED + 1),
             noise_seed=noise_seed,  # the same labels
             split_seed=split_seed,  # and the same split
         )
         for event in train(needed, out, stop, need.role):
-            if isinstance(event, Started) and exchange.rank() == 0:
-                # It has come this far, so the run has a name: killed meanwhile, it can be listed and resumed.
-                durable.write_json(folder.path / run_folder.CONFIG, config.to_json())
+            if isinstance(event, Started) and collectives.rank() == 0:
+                # From here on the run has a configuration on disk: if it is killed, it can be listed and resumed.
+                atomic.write_json(folder.path / CONFIG, config.to_json())
             yield event
-        networks[need.role] = load_model(out, "best", config.network).to(config.device)
+        networks[need.role] = load_model(out, "best", config.network).to(run.device)
     return networks
 
 
 def _start_or_resume(training: Training, checkpoints: Checkpoints) -> None:
-    with training.on_stream():
-        was_saved = bool(checkpoints.names())  # of damaged ones that is said where they are found
-        sound = checkpoints.newest_sound_everywhere()
-        if sound is not None:
-            samples = training.samples
-            refuse_changed(training.folder, training.config, samples.given, samples.description)
-            training.load(sound)
-            if exchange.rank() == 0:
-                training.record.write(training.folder.path)
-            return
-        if exchange.rank() == 0:
-            if not was_saved:
-                _warn_of_lost_epochs(training.folder)
-            write_description(training)
+    had_checkpoints = bool(checkpoints.names())  # damaged ones are reported while they are read
+    state = checkpoints.newest_sound_everywhere()
+    if state is not None:
+        samples = training.samples
+        check_data_unchanged(training.folder, training.config, samples.given, samples.description)
+        training.load(state)
+        if collectives.rank() == 0:
             training.record.write(training.folder.path)
-        training.begin_epoch()
+        return
+    if collectives.rank() == 0:
+        if not had_checkpoints:
+            _warn_about_lost_epochs(training.folder)
+        write_description(training)
+        training.record.write(training.folder.path)
+    training.begin_epoch()
 
 
-def _warn_of_lost_epochs(folder: RunFolder) -> None:
+def _warn_about_lost_epochs(folder: RunFolder) -> None:
     lines = folder.path / EPOCHS
     done = lines.read_bytes().count(b"\n") if lines.exists() else 0
     if done:
-        said = f"{folder.path} has {done} epochs on record, but no checkpoint left: it starts anew"
-        warnings.warn(said, stacklevel=2)
+        warnings.warn(
+            f"{folder.path} has a record of {done} epochs but no checkpoint: it starts from epoch 1", stacklevel=2
+        )
 
 
 def _save_or_stop(training: Training, saving: Saving) -> None:
-    """Take a checkpoint when it is due, or when a signal came; several processes follow the first one's clock."""
-    if exchange.active() and training.engine.steps_done % STEPS_BETWEEN_AGREEMENTS:
+    """Take a checkpoint when one is due or a signal arrived; several processes follow the clock of rank 0."""
+    if collectives.active() and training.engine.steps_done % STEPS_BETWEEN_AGREEMENTS:
         return
     due = time.monotonic() - saving.last >= training.config.checkpoint_seconds
-    signal = exchange.first_ranks_word(saving.stop.signal)
-    if not (exchange.first_ranks_word(int(due)) or signal):
+    signal = collectives.first_ranks_word(saving.stop.signal)
+    if not (collectives.first_ranks_word(int(due)) or signal):
         return
-    with training.on_stream(), _faults_named(training):
-        training.engine.check()
+    with _errors_explained(training):
+        training.engine.check_losses()
         name = f"epoch-{training.epoch:05d}-step-{training.engine.steps_done:07d}"
-        saving.checkpoints.save(name, training.state(), wait=bool(signal) or exchange.active())
+        saving.checkpoints.save(name, training.state(), wait=bool(signal) or collectives.active())
     saving.last = time.monotonic()
     if signal:
         raise Interrupted(training.folder.path, signal)
 
 
 @contextmanager
-def _faults_named(training: Training) -> Iterator[None]:
-    """What is not finite is reported with its epoch, its step, and the samples' places in the original data."""
+def _errors_explained(training: Training) -> Iterator[None]:
+    """Add what only the loop knows to errors of a step: the epoch and samples, or a batch size that works."""
+    loader = training.loader
     try:
         yield
     except NotFinite as error:
-        batch = training.loader.order[error.step * training.loader.batch_size :][: training.loader.size(error.step)]
+        batch = loader.order[error.step * loader.batch_size :][: loader.size(error.step)]
         original = training.samples.split.train[batch.cpu().numpy()].tolist()
         raise NotFinite(error.step, training.epoch, original) from error
+    except ValueError as error:
+        if ONE_SAMPLE_IN_BATCH_NORM not in str(error):
+            raise
+        raise ValueError(
+            f"batch_size is {training.config.batch_size}, which leaves one of {len(loader.inputs)} training samples "
+            f"alone in a batch, but BatchNorm in network {training.config.network!r} needs at least two: "
+            f"use another --batch-size, such as {training.config.batch_size + 1}"
+        ) from error
 
 
-# ---------------------------------------------------------------- the card
-
-
-def _mark() -> torch.cuda.Event:
-    event = torch.cuda.Event()
-    event.record()
-    return event
-
-
-def _until(event: torch.cuda.Event) -> Iterator[Event]:
+def _wait_for(event: torch.cuda.Event) -> Iterator[Event]:
+    """Let other runs proceed until the GPU has reached ``event``."""
     while not event.query():
         yield Waiting(event)

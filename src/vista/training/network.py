@@ -1,4 +1,4 @@
-"""The network of a run: fresh from its configuration, or trained from its folder."""
+"""The network of a run: untrained from its configuration, or trained from its folder."""
 
 from __future__ import annotations
 
@@ -9,41 +9,54 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from vista import models, shell
-from vista.training.config import TrainConfig
-from vista.training.run_folder import RunFolder, Which
+from vista import models
+from vista.files import shell
+from vista.runs.config import TrainConfig
+from vista.runs.description import DataDescription
+from vista.runs.folder import RunFolder, Which
 
 
 def load_model(run: str | Path, which: Which = "best", network: str | None = None) -> nn.Module:
-    """The trained network of a run, plain, in eval mode, on the CPU.
+    """Load the trained network of a run.
 
-    A network from outside (``package.module:function``) must be named here too: a run's folder may come from anybody.
+    Args:
+        run: The run folder.
+        which: The weights of the best validation epoch, or of the last epoch.
+        network: The network's name, required only for a custom one (``package.module:function``): code that a run
+            folder names is executed only if the caller names it too.
+
+    Returns:
+        The plain ``nn.Module`` in eval mode on the CPU.
+
+    Example:
+        >>> model = vista.load_model("runs/digits-none-vista-seed0")  # doctest: +SKIP
+        >>> probabilities = model(images).softmax(dim=1)  # doctest: +SKIP
     """
     if which not in ("best", "last"):
-        raise ValueError(f"which is {which!r}, but it must be 'best' or 'last'")
+        raise ValueError(f"which must be 'best' or 'last', got {which!r}")
     folder = RunFolder.open(run)
     config = folder.config()
-    refuse_code_unasked_for(config, network)
+    check_code_is_trusted(config, network)
     built = build_network(config, folder.data())
     built.load_state_dict(folder.weights(which))
     return built.eval()
 
 
-def refuse_code_unasked_for(config: TrainConfig, network: str | None) -> None:
-    """Refuse to run the code that a folder names as its network, unless whoever asks names it as well."""
+def check_code_is_trusted(config: TrainConfig, network: str | None) -> None:
+    """Code that a run folder names as its network is executed only if the caller names it as well."""
     if network not in (None, config.network):
         raise ValueError(f"network is {network!r}, but the run was trained with {config.network!r}")
     if network is None and models.is_from_outside(config.network):
         named = shell.command("--network", config.network)
         raise ValueError(
-            f"the network {config.network!r} of this run is code from outside, which is run only for those who ask for "
-            f"it: if you trust it, add {named} (in Python network={config.network!r})"
+            f"the network {config.network!r} of this run is custom code, which is executed only if you name it: "
+            f"if you trust it, add {named} (in Python network={config.network!r})"
         )
 
 
-def build_network(config: TrainConfig, data: dict[str, Any]) -> nn.Module:
-    """A fresh network that suits the data, its weights a function of the seed."""
-    shape = tuple(data["sample_shape"])
+def build_network(config: TrainConfig, data: DataDescription) -> nn.Module:
+    """An untrained network for this data, its weights a function of the seed."""
+    shape = data.sample_shape
     name = network_name(config, shape)
     features = int(torch.Size(shape).numel())
     if len(shape) != 3 or name == "mlp":
@@ -51,9 +64,9 @@ def build_network(config: TrainConfig, data: dict[str, Any]) -> nn.Module:
     else:
         in_channels, image_size = shape[0], min(shape[1:])
         if shape[1] != shape[2] and name in models.SQUARE_ONLY:
-            raise ValueError(f"network is {name!r}, which takes square pictures, but these are {shape[1]} x {shape[2]}")
+            raise ValueError(f"network {name!r} needs square images, got {shape[1]} x {shape[2]}")
     network = models.build(
-        name, num_classes=len(data["classes"]), in_channels=in_channels, image_size=image_size, seed=config.seed
+        name, num_classes=len(data.classes), in_channels=in_channels, image_size=image_size, seed=config.seed
     )
     if any(is_lazy(part) for part in (*network.parameters(), *network.buffers())):
         _draw_lazy_weights(config, network, shape)
@@ -61,7 +74,7 @@ def build_network(config: TrainConfig, data: dict[str, Any]) -> nn.Module:
 
 
 def _draw_lazy_weights(config: TrainConfig, network: nn.Module, shape: tuple[int, ...]) -> None:
-    """Layers such as ``nn.LazyLinear`` draw their weights when they see a sample: from the seed, like all others."""
+    """Initialise layers such as ``nn.LazyLinear`` with one sample, their weights drawn from the seed."""
     with models.seeded(config.seed), torch.no_grad():
         try:
             network.eval()(torch.zeros(1, *shape))
@@ -71,25 +84,26 @@ def _draw_lazy_weights(config: TrainConfig, network: nn.Module, shape: tuple[int
 
 
 def does_not_take(config: TrainConfig, shape: tuple[int, ...], error: Exception) -> ValueError:
-    """What a network said to a sample of the data."""
+    """The error of a network that cannot process a sample of the data."""
     return ValueError(
-        f"network {config.network!r} does not take samples of shape {in_words(shape)}: {type(error).__name__}: {error}"
+        f"network {config.network!r} does not accept samples of shape {in_words(shape)}: "
+        f"{type(error).__name__}: {error}"
     )
 
 
 def in_words(shape: tuple[int, ...]) -> str:
-    """A sample's shape, as 3 x 32 x 32."""
+    """A shape for messages, such as ``3 x 32 x 32``."""
     return " x ".join(map(str, shape))
 
 
 def network_name(config: TrainConfig, sample_shape: tuple[int, ...]) -> str:
-    """The network's own name, where ``auto`` leaves the choice to the samples."""
+    """The network's name; ``auto`` chooses by the shape of a sample."""
     if config.network != "auto":
         return config.network
     return "mlp" if len(sample_shape) != 3 else "resnet18" if sample_shape[1] >= 24 else "small-cnn"
 
 
 def on_device(network: nn.Module, device: torch.device) -> nn.Module:
-    """The network where it will work, laid out as that device likes it."""
+    """The network on its device; channels-last on CUDA, where convolutions are faster with it."""
     moved: Any = network.to(device)
     return moved.to(memory_format=torch.channels_last) if device.type == "cuda" else moved  # type: ignore[no-any-return]

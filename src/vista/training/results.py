@@ -1,4 +1,4 @@
-"""What a run came to: metrics at the last and at the best-validation epoch, and the weights of both."""
+"""The result of a run: metrics and weights of the last and of the best-validation epoch."""
 
 from __future__ import annotations
 
@@ -9,45 +9,47 @@ import torch
 from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
-from vista import coverage, durable, exchange, metrics
-from vista.training import run_folder
+from vista import metrics
+from vista.core import collectives, coverage
+from vista.files import atomic
+from vista.runs.folder import METRICS, TEACHER, WEIGHTS
+from vista.runs.record import Record
 from vista.training.network import build_network, on_device
-from vista.training.record import Record
-from vista.training.training import Training
+from vista.training.state import Training
 
 FORMAT = 1
 
 
 def finish(training: Training) -> dict[str, Any]:
-    """Write weights, teacher and metrics of a run that has come to its end; the metrics last, because they say so."""
+    """Write weights, teacher and metrics of a finished run; metrics.json last, because it marks the run as finished."""
     path, config = training.folder.path, training.config
     weights = {"best": training.best_weights, "last": training.method.evaluated(training.network).state_dict()}
     epochs = {"best": training.best_epoch, "last": config.epochs}
     fused = training.method.fused_predictions()
     result: dict[str, Any] = {"format": FORMAT}
     network = on_device(build_network(config, training.samples.description), training.device)
-    for which, name in run_folder.WEIGHTS.items():
+    for which, name in WEIGHTS.items():
         network.load_state_dict(weights[which])
         logits = {
             "val": training.logits(network, training.samples.val),
             "test": training.logits(network, training.samples.test),
         }
         result[which] = {"epoch": epochs[which], **_reports(training, logits)}
-        if exchange.rank() == 0:
-            durable.write(path / name, tensors_to_bytes(_plain(weights[which])))
+        if collectives.rank() == 0:
+            atomic.write(path / name, tensors_to_bytes(_plain(weights[which])))
     if fused is not None:
-        alone = {which: result[which] for which in run_folder.WEIGHTS}
+        alone = {which: result[which] for which in WEIGHTS}
         reports = _reports(training, {"val": fused[0].log(), "test": fused[1].log()})
-        result |= {which: {"epoch": epochs[which], **reports} for which in run_folder.WEIGHTS}
+        result |= {which: {"epoch": epochs[which], **reports} for which in WEIGHTS}
         result["network"] = alone
     result["deviation_gap"] = mean_deviation_gaps(training.record)
     counts = [line["anchors"] for line in training.record.lines if "anchors" in line]
     result["anchors_max"] = max(counts) if counts else None
-    if exchange.rank() == 0:
+    if collectives.rank() == 0:
         teacher = training.method.final_teacher()
         if teacher is not None:
-            durable.write(path / run_folder.TEACHER, tensors_to_bytes({"teacher": teacher.half().cpu().contiguous()}))
-        durable.write_json(path / run_folder.METRICS, result)
+            atomic.write(path / TEACHER, tensors_to_bytes({"teacher": teacher.half().cpu().contiguous()}))
+        atomic.write_json(path / METRICS, result)
     return result
 
 
@@ -66,7 +68,7 @@ def mean_deviation_gaps(record: Record) -> dict[str, float]:
 
 
 def _plain(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """On the CPU, each in memory of its own, as the format wants it: a network may use a weight in two places."""
+    """Contiguous copies on the CPU: safetensors does not accept tensors that share memory."""
     return {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in weights.items()
     }

@@ -1,4 +1,4 @@
-"""The data of a run: labels made noisy, split, and inputs brought to the device."""
+"""The data of a run: noisy labels, the split, and inputs on the device."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from vista.data import source
 from vista.data.loader import Inputs
 from vista.data.source import Source
 from vista.noise import NoisyLabels
+from vista.runs.config import TrainConfig
+from vista.runs.description import HASHES, DataDescription
+from vista.runs.folder import RunFolder
 from vista.split import Split
-from vista.training.config import TrainConfig
 from vista.training.network import network_name
-from vista.training.run_folder import HASHES, INPUTS_HASH, LABELS_HASH, SPLIT_HASH, TEST_HASH, RunFolder
-
-OF_DATA = (INPUTS_HASH, TEST_HASH)
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Samples:
     given: NoisyLabels
     split: Split
     test_labels: np.ndarray
-    description: dict[str, Any]
+    description: DataDescription
 
     def labels(self, part: str, kind: str) -> np.ndarray:
         """Labels of ``train`` or ``val``, ``given`` or ``true``."""
@@ -40,40 +39,41 @@ class Samples:
 
 
 def load_samples(config: TrainConfig, device: torch.device) -> Samples:
-    """Labels made noisy, then split; inputs brought to the device."""
+    """Load the data set once, add label noise, split it, and move the inputs to the device."""
     data = source.load(config.data, config.root, config.own_validation)
     given, parts = labels_and_split(config, data, config.root)
     dtype = torch.float64 if config.precision == "fp64" else torch.float32
 
-    def placed(values: np.ndarray, rows: np.ndarray | None = None) -> Inputs:
+    def on_device(values: np.ndarray, rows: np.ndarray | None = None) -> Inputs:
         return Inputs(values, data.mean, data.std, device, dtype, rows)
 
-    train, val = placed(data.inputs, parts.train), placed(data.inputs, parts.val)
-    test = placed(data.test_inputs, data.set_aside)
-    description = {
-        "format": 1,
-        "name": data.name,
-        "classes": list(data.classes),
-        "sample_shape": list(train.sample_shape),
-        "network": network_name(config, train.sample_shape),
-        "samples": {"train": len(parts.train), "val": len(parts.val), "test": len(data.test_labels)},
+    train, val = on_device(data.inputs, parts.train), on_device(data.inputs, parts.val)
+    test = on_device(data.test_inputs, data.set_aside)
+    description = DataDescription(
+        name=data.name,
+        classes=data.classes,
+        sample_shape=train.sample_shape,
+        network=network_name(config, train.sample_shape),
+        samples={"train": len(parts.train), "val": len(parts.val), "test": len(data.test_labels)},
         **_hashes(data, given, parts),
-        "noise_rate": given.rate(data.for_training),
-        "mean": list(data.mean),
-        "std": list(data.std),
-        "flip": data.flip,
-        "padding": data.padding,
-    }
+        noise_rate=given.rate(data.for_training),
+        mean=data.mean,
+        std=data.std,
+        flip=data.flip,
+        padding=data.padding,
+        files=data.files,
+    )
     if data.validation is not None and config.validation != TrainConfig.validation:
-        own = f"{config.data} has samples of its own for validation, which are used (--no-own-validation draws some)"
-        warnings.warn(f"validation is {config.validation:g}, but {own}", stacklevel=2)
-    if data.files is not None:
-        description["files"] = list(data.files)
+        warnings.warn(
+            f"validation is {config.validation:g}, but {config.data} has its own validation samples, which are used; "
+            "--no-own-validation draws new ones",
+            stacklevel=2,
+        )
     return Samples(train, val, test, given, parts, data.test_labels, description)
 
 
 def labels_and_split(config: TrainConfig, data: Source, root: str | None) -> tuple[NoisyLabels, Split]:
-    """The labels that a run is given, and which of them it trains on: functions of its seeds."""
+    """The given labels of a run and its split into training and validation samples: functions of its seeds."""
     noise_seed, split_seed = config.data_seeds()
     ids, classes = data.for_training, data.num_classes
     given = noise.make(
@@ -86,18 +86,18 @@ def labels_and_split(config: TrainConfig, data: Source, root: str | None) -> tup
     try:
         parts = split.stratified(given.given[ids], held_out, split_seed)
     except ValueError as error:
-        raise ValueError(f"validation is {config.validation:g}, but that cannot be held out: {error}") from error
+        raise ValueError(f"validation={config.validation:g} cannot be held out: {error}") from error
     return given, Split(ids[parts.train], ids[parts.val])
 
 
 def _own_split(config: TrainConfig, data: Source, given: NoisyLabels) -> Split:
-    """The split that the data come with, without samples for validation that a label file leaves no label."""
+    """The split of the data set itself, without validation samples that a label file leaves unlabelled."""
     assert data.validation is not None
     val = data.validation[given.given[data.validation] >= 0]
     if not len(val):
         raise ValueError(
-            f"none of the {len(data.validation)} samples that {config.data} has for validation is labelled: "
-            "--no-own-validation draws some from those for training"
+            f"none of the {len(data.validation)} validation samples of {config.data} has a label: "
+            "use --no-own-validation to draw validation samples from the training samples"
         )
     return Split(data.for_training, val)
 
@@ -105,33 +105,31 @@ def _own_split(config: TrainConfig, data: Source, given: NoisyLabels) -> Split:
 # ---------------------------------------------------------------- a run and its data
 
 
-def refuse_changed(folder: RunFolder, config: TrainConfig, given: NoisyLabels, found: dict[str, Any]) -> None:
-    """A run goes on, or counts as done, only with what it began with; ``found`` holds the hashes of what is there now.
-
-    A run made before inputs or test samples had a hash is believed.
-    """
+def check_data_unchanged(folder: RunFolder, config: TrainConfig, given: NoisyLabels, found: DataDescription) -> None:
+    """A run resumes, or counts as finished, only with the data it started with; hashes it lacks are not compared."""
     kept = folder.data()
-    changed = [name for name in HASHES if kept.get(name, found[name]) != found[name]]
+    pairs = {name: (getattr(kept, name), getattr(found, name)) for name in HASHES}
+    changed = [name for name, (old, new) in pairs.items() if old is not None and old != new]
     if not changed:
         return
-    by_data = changed[0] in OF_DATA or not np.array_equal(folder.labels().true, given.true)
+    by_data = changed[0] in ("inputs_hash", "test_hash") or not np.array_equal(folder.labels().true, given.true)
     what = {
-        INPUTS_HASH: "trained on other inputs",
-        LABELS_HASH: "trained on other labels",
-        SPLIT_HASH: "trained on another split",
-        TEST_HASH: "tested on other samples",
+        "inputs_hash": "trained on other inputs",
+        "labels_hash": "trained on other labels",
+        "split_hash": "trained on another split",
+        "test_hash": "tested on other samples",
     }[changed[0]]
-    place = f"--data {config.data}" if by_data else f"--noise {config.noise}"
+    option = f"--data {config.data}" if by_data else f"--noise {config.noise}"
     raise ValueError(
-        f"{folder.path} was {what} than {place} gives now: "
-        f"put the old {'data' if by_data else 'labels'} back, or start anew with --fresh"
+        f"{folder.path} was {what} than {option} provides now: "
+        f"restore the old {'data' if by_data else 'labels'}, or start anew with --fresh"
     )
 
 
-def refuse_changed_files(folder: RunFolder, config: TrainConfig) -> None:
-    """The same for a finished run, whose data need not be read: only where they lie in files that may be rewritten.
+def check_files_unchanged(folder: RunFolder, config: TrainConfig) -> None:
+    """The same check for a finished run, only for data in files that may have been rewritten since.
 
-    Where they are gone there is nothing to compare, and the run is as good as it was.
+    If the files are gone there is nothing to compare, and the run stays valid.
     """
     if noise.parse(config.noise).kind not in ("file", "human") and not config.data.startswith(("npz:", "folder:")):
         return
@@ -140,9 +138,9 @@ def refuse_changed_files(folder: RunFolder, config: TrainConfig) -> None:
         given, parts = labels_and_split(config, data, config.root)
     except FileNotFoundError:
         return
-    refuse_changed(folder, config, given, _hashes(data, given, parts))
+    found = DataDescription(data.name, data.classes, (), **_hashes(data, given, parts))
+    check_data_unchanged(folder, config, given, found)
 
 
-def _hashes(data: Source, given: NoisyLabels, parts: Split) -> dict[str, str]:
-    found = (data.inputs_hash, given.hash, parts.hash, data.test_hash)
-    return dict(zip(HASHES, found, strict=True))
+def _hashes(data: Source, given: NoisyLabels, parts: Split) -> dict[str, Any]:
+    return dict(zip(HASHES, (data.inputs_hash, given.hash, parts.hash, data.test_hash), strict=True))

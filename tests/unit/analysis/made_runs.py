@@ -12,9 +12,9 @@ from safetensors.numpy import save_file
 
 from vista.analysis.runs import Run
 from vista.noise import NoisyLabels, parse, symmetric
+from vista.runs.config import TrainConfig
+from vista.runs.record import TEST, VAL_GIVEN, VAL_TRUE, Record
 from vista.split import Split, stratified
-from vista.training.config import TrainConfig
-from vista.training.record import TEST, VAL_GIVEN, VAL_TRUE, Record
 from vista.training.results import mean_deviation_gaps
 
 # 4 epochs x 6 samples. Right at the end are the samples 1, 2, 3 and 4; sample 0 was known and is lost.

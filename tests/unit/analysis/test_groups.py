@@ -11,7 +11,7 @@ from made_runs import hand_run, write_run
 
 from vista.analysis import TrajectoryRecorder, grouped, read_runs
 from vista.analysis.groups import check_comparable
-from vista.training.config import INCIDENTAL
+from vista.runs.config import INCIDENTAL
 
 
 def test_runs_that_differ_in_seeds_alone_are_one_group(tmp_path: Path) -> None:

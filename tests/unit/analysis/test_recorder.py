@@ -9,8 +9,8 @@ import pytest
 import torch
 from made_runs import HAND
 
-from vista import durable
 from vista.analysis import TrajectoryRecorder, read_run
+from vista.files import atomic
 
 LABELS = [0, 1, 2, 0, 1, 2]
 
@@ -141,7 +141,7 @@ def killed(folder: Path, rows: np.ndarray, patch: pytest.MonkeyPatch, write: int
         if left == 0:
             raise Killed
 
-    patch.setattr(durable, "on_write", count)
+    patch.setattr(atomic, "on_write", count)
     try:
         recorder = TrajectoryRecorder(folder, LABELS)
         for epoch, row in enumerate(rows, first):

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from made_runs import BASIC, HAND, record_of, write_run
 
-from vista import artefact
 from vista.analysis import TrajectoryRecorder, grouped, read_run, read_runs
-from vista.training.record import FORMAT, VERSION
-from vista.training.run_folder import RunFolder
+from vista.files import array_file
+from vista.runs.folder import RunFolder
+from vista.runs.record import FORMAT, VERSION
 
 
 def test_a_folder_tells_what_the_run_was(tmp_path: Path) -> None:
@@ -139,9 +139,11 @@ def test_metrics_that_lack_what_the_table_shows_are_refused(tmp_path: Path, name
 def test_a_record_that_does_not_follow_the_given_labels_is_refused(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     record_of(val_given=HAND, test=HAND).write(run)
-    bits, about = artefact.read(run / "coverage.safetensors", FORMAT, VERSION)
+    bits, about = array_file.read(run / "coverage.safetensors", FORMAT, VERSION)
     sizes = {"test": about["sizes"]["test"]}
-    (run / "coverage.safetensors").write_bytes(artefact.to_bytes({"test": bits["test"]}, FORMAT, VERSION, sizes=sizes))
+    (run / "coverage.safetensors").write_bytes(
+        array_file.to_bytes({"test": bits["test"]}, FORMAT, VERSION, sizes=sizes)
+    )
     with pytest.raises(ValueError, match="run does not say which validation samples were right"):
         read_run(run)
 

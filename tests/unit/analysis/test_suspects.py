@@ -12,8 +12,8 @@ import pytest
 from made_runs import write_run
 
 from vista.analysis import suspect_files, suspect_labels, suspects
-from vista.label_files import read_label_file
-from vista.training.run_folder import RunFolder
+from vista.noise.label_files import read_label_file
+from vista.runs.folder import RunFolder
 
 PROBS = np.array([[0.8, 0.2], [0.6, 0.4], [0.1, 0.9], [0.3, 0.7]])
 GIVEN = np.array([0, 0, 0, 1])

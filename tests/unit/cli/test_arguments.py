@@ -13,7 +13,7 @@ import pytest
 from vista.cli.arguments import method_name, place_name
 from vista.cli.train import read
 from vista.methods import available, choose
-from vista.training.config import MAX_SEED, PRESETS
+from vista.runs.config import MAX_SEED, PRESETS
 
 from .conftest import Vista
 

@@ -15,10 +15,10 @@ import pytest
 
 from vista.cli.arguments import method_name
 from vista.methods import available
-from vista.training.comparison import over_seeds, plan, summary
-from vista.training.config import TrainConfig
-from vista.training.record import VAL_GIVEN, Record
-from vista.training.run_folder import CONFIG, RunFolder
+from vista.runs.config import TrainConfig
+from vista.runs.folder import CONFIG, RunFolder
+from vista.runs.record import VAL_GIVEN, Record
+from vista.training.compare import over_seeds, plan, summary
 
 from .conftest import Vista, in_two_processes
 from .test_train import CONTROL, Small, stop_after

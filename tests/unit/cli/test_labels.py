@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vista.training.run_folder import RunFolder
+from vista.runs.folder import RunFolder
 
 from .conftest import Vista
 
@@ -57,7 +57,7 @@ def test_noise_is_drawn_for_the_samples_that_are_not_tested(vista: Vista, given:
     assert np.array_equal(labels.true, given)
     assert (labels.given != given)[trained].sum() == len(trained) // 2
     assert not np.delete(labels.given != given, trained).any()
-    assert folder.data()["noise_rate"] == 0.5
+    assert folder.data().noise_rate == 0.5
 
 
 def test_lists_and_labels_do_not_overwrite_the_run(vista: Vista, trained: Path) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from vista.cli import failures
+from vista.runs.folder import RunFolder
 from vista.training.events import Interrupted
-from vista.training.network import refuse_code_unasked_for
-from vista.training.run_folder import RunFolder
+from vista.training.network import check_code_is_trusted
 
 from .conftest import Vista
 
@@ -52,7 +52,7 @@ def test_how_to_name_a_network_can_be_pasted(trained: Path, capfd: pytest.Captur
     command = capfd.readouterr().err.partition("Go on with: ")[2]
     assert words_of(command) == ["resume", "trained", "--network", "my nets:f"]
     with pytest.raises(ValueError, match="if you trust it, add --network 'my nets:f' "):
-        refuse_code_unasked_for(RunFolder(trained).config(), None)
+        check_code_is_trusted(RunFolder(trained).config(), None)
 
 
 @pytest.mark.parametrize("root", ODD)

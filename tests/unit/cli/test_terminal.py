@@ -12,9 +12,9 @@ from rich.table import Table
 from vista.cli import terminal
 from vista.cli.compare import comparison_table
 from vista.cli.execute import report_table
-from vista.training.config import TrainConfig
-from vista.training.drive import Job
+from vista.runs.config import TrainConfig
 from vista.training.events import EpochEnded, Finished, Started, Stepped
+from vista.training.scheduler import Job
 
 LINE = {"lr": 0.05, "train_loss": 1.2345, "val_accuracy": 0.5, "val_true_accuracy": 0.9, "test_accuracy": 0.905}
 

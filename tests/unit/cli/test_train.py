@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from vista.cli import execute, terminal
-from vista.training.drive import Job
+from vista.runs.folder import RunFolder
 from vista.training.events import Interrupted
-from vista.training.run_folder import RunFolder
+from vista.training.scheduler import Job
 
 from .conftest import Vista, in_two_processes
 

@@ -31,7 +31,7 @@ from vista.cli.methods import explanations
 from vista.cli.predict import samples
 from vista.data import download, source
 from vista.methods import available, choose
-from vista.training import run_folder, run_lock
+from vista.runs import folder, lock
 
 from .conftest import Vista
 
@@ -173,7 +173,7 @@ def test_a_finished_run_in_a_place_that_cannot_be_written_to_is_used_again(
 ) -> None:
     allowed = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and allowed(path, mode))
-    monkeypatch.setattr(run_lock, "_lock_file", lambda *_: pytest.fail("nobody needs its lock"))
+    monkeypatch.setattr(lock, "_lock_file", lambda *_: pytest.fail("nobody needs its lock"))
     said = vista("train", *small, "--method", "vista", "--out", "trained", "--quiet")
     assert said.code == 0
     assert "saved in trained" in said.out
@@ -227,7 +227,7 @@ def test_delete_of_a_run_named_twice_deletes_it_once(vista: Vista, trained: Path
 
 
 def test_delete_refuses_a_run_in_progress(vista: Vista, trained: Path) -> None:
-    with run_folder.RunFolder(trained).locked():
+    with folder.RunFolder(trained).locked():
         said = vista("runs", "delete", str(trained), "--yes")
     assert said.code == 1
     assert "in use" in said.err
@@ -247,7 +247,7 @@ def test_delete_of_what_cannot_be_written_to_says_so(
         said = vista("runs", "delete", str(trained), "--yes")
     assert (said.code, said.err) == (code, f"vista: error: trained cannot be deleted: {end}")
     with monkeypatch.context() as patched:
-        patched.setattr(run_lock, "open", refused, raising=False)
+        patched.setattr(lock, "open", refused, raising=False)
         said = vista("runs", "delete", str(trained), "--yes")
         assert (said.code, said.err) == (code, f"vista: error: trained cannot be written to: {end}")
         (trained / "metrics.json").unlink()
@@ -445,7 +445,7 @@ def test_a_file_where_a_folder_of_figures_should_be_is_named(vista: Vista, train
 
 
 def test_samples_that_were_set_aside_are_predicted_under_their_ids(trained: Path) -> None:
-    run = run_folder.RunFolder(trained)
+    run = folder.RunFolder(trained)
     x, y = np.random.default_rng(0).normal(size=(60, 6)), np.arange(60) % 3
     np.savez("one.npz", x=x, y=y)
     np.savez("two.npz", x_train=x, y_train=y, x_test=x[:9], y_test=y[:9])
@@ -521,7 +521,7 @@ def test_suspects_among_the_pictures_of_a_folder_are_named_by_their_file(vista: 
 
 @pytest.mark.filterwarnings("default")
 def test_listed_labels_that_are_believed_stay_and_this_is_told(vista: Vista, trained: Path) -> None:
-    run = run_folder.RunFolder(trained)
+    run = folder.RunFolder(trained)
     labelled = len(run.split().train)
     said = vista("labels", str(trained), "--top", str(labelled), "--clean", "clean.csv", "--json")
     believed = sum(row["score"] <= 0.5 for row in json.loads(said.out)["suspects"])
@@ -555,7 +555,7 @@ def test_a_validation_set_of_the_users_own_is_used_unless_told_otherwise(
     assert said.code == 0
     own = "npz:mine.npz has samples of its own for validation, which are used (--no-own-validation draws some)"
     assert said.err == f"vista: note: validation is 0.2, but {own}\n"
-    split = run_folder.RunFolder(Path("own")).split()
+    split = folder.RunFolder(Path("own")).split()
     assert split.val.tolist() == list(range(trained, trained + tested))
     for run in ("own", "drawn"):
         found = vista("evaluate", run, "--device", "cpu", "--json")

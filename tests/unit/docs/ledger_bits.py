@@ -6,7 +6,7 @@ import numpy as np
 from doc_pages import ROOT
 from numpy.typing import NDArray
 
-from vista.training import record
+from vista.runs import record
 
 
 def right(identity: str) -> NDArray[np.bool_]:

@@ -15,7 +15,7 @@ from typing import Any
 from unittest import mock
 
 from vista.cli.methods import explanations
-from vista.training.config import PRESETS
+from vista.runs.config import PRESETS
 
 PAGE = Path(__file__).parents[3] / "docs" / "command-line.md"
 TABLE = re.compile(r"(?P<open><!-- options: (?P<call>[a-z ]+) -->\n)(?P<table>.*?)(?P<close><!-- end -->)", re.DOTALL)

@@ -8,7 +8,7 @@ import re
 import torch
 from doc_pages import DOCS, ROOT
 
-from vista.training.environment import environment
+from vista.runs.environment import environment
 
 PAGE = (DOCS / "record-format.md").read_text()
 

@@ -24,7 +24,7 @@ from vista.reproduce.protocol import VALIDATION
 from vista.reproduce.table1 import PAPER as TABLE1
 from vista.reproduce.table1 import SETTINGS, papers
 from vista.reproduce.table4 import PAPER as ERRORS
-from vista.training.config import INCIDENTAL, TrainConfig
+from vista.runs.config import INCIDENTAL, TrainConfig
 
 PLAIN_IN_THE_PAPER = {percent: papers("ce", f"symmetric {percent} %") for percent in (20, 40, 60)}
 AT_40 = list(SETTINGS).index("symmetric 40 %")

@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 from vista import load_model, models
 from vista.cli import main
 from vista.data import source
-from vista.training.config import TrainConfig
-from vista.training.drive import Job, drive
+from vista.runs.config import TrainConfig
+from vista.training.scheduler import Job, run_jobs
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def run(tmp_path_factory):
         TrainConfig(data="digits", noise="symmetric:0.4", epochs=2, network="small-cnn", device="cpu"),
         tmp_path_factory.mktemp("runs") / "run",
     )
-    drive([job], lambda job, event: None)
+    run_jobs([job], lambda job, event: None)
     assert job.error is None
     return job.out
 

@@ -49,7 +49,7 @@ class Rows(torch.utils.data.Dataset):
 
 
 class InOrder(VistaTrainer):
-    """Draws in the order of the plain loop here."""
+    """TorchRng in the order of the plain loop here."""
 
     def _get_train_sampler(self, *args):
         return SequentialSampler(self.train_dataset)

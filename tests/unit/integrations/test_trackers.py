@@ -11,8 +11,8 @@ import torch
 from vista import Vista, functional
 from vista.analysis import TrajectoryRecorder, trajectory
 from vista.integrations.trackers import FIGURES, Watch, publish
-from vista.training.config import TrainConfig
-from vista.training.drive import Job, drive
+from vista.runs.config import TrainConfig
+from vista.training.scheduler import Job, run_jobs
 
 pytest.importorskip("matplotlib", reason="needs vista-distill[report]")
 pytestmark = [
@@ -120,7 +120,7 @@ def test_without_the_package_for_figures_the_numbers_are_kept_and_the_extra_is_n
 def test_a_finished_run_is_published_with_the_numbers_of_its_record(tmp_path):
     config = TrainConfig(data="digits", noise="symmetric:0.4", epochs=3, network="mlp", device="cpu")
     job = Job(config, tmp_path / "run")
-    drive([job], lambda job, event: None)
+    run_jobs([job], lambda job, event: None)
     assert job.error is None
     tracker = InMemory()
     publish(job.out, tracker)

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from vista.fusion import fusion_weights
+from vista.core.fusion import fusion_weights
 from vista.methods import EpochEnd, choose
 from vista.methods.kf import NEUTRAL, KnowledgeFusion, fuse
 

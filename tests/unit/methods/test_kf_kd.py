@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from vista import fusion, teacher
+from vista.core import fusion, teacher
 from vista.methods import EpochEnd, choose
 from vista.methods.kf_kd import NEUTRAL, KnowledgeFusionDistilled, distillation_targets, split_epochs
 from vista.models import build

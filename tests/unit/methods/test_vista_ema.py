@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from vista import schedule
+from vista.core import options
 from vista.methods import EpochEnd, choose
 from vista.methods.vista_ema import (
     NEUTRAL,
@@ -72,11 +72,11 @@ def test_each_epoch_draws_the_network_towards_its_anchors(task, network):
         change(network, epoch)
         states[epoch] = flat_parameters(network).double().numpy()
         line = end(method, network, epoch)
-        share = min(schedule.beta(epoch, EPOCHS), 0.5) if epoch < EPOCHS else 0.0
+        share = min(options.beta(epoch, EPOCHS), 0.5) if epoch < EPOCHS else 0.0
         mean = sum(weight * states[s] for s, weight in ANCHORS[epoch].items())
         expected = (1 - share) * states[epoch] + share * mean
         np.testing.assert_allclose(flat_parameters(network).numpy(), expected, rtol=1e-4, atol=1e-6)
-        assert line == {"beta": min(schedule.beta(epoch, EPOCHS), 0.5), "anchors": len(ANCHORS[epoch])}
+        assert line == {"beta": min(options.beta(epoch, EPOCHS), 0.5), "anchors": len(ANCHORS[epoch])}
         assert set(method.get_extra_state()["checkpoints"]) == set(map(str, ANCHORS[epoch]))
 
 

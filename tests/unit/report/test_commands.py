@@ -9,9 +9,9 @@ import pytest
 from made_runs import write_pictures, write_run
 
 from vista.cli import main
-from vista.label_files import read_label_file
+from vista.noise.label_files import read_label_file
 from vista.report.watch import watch
-from vista.training.run_folder import RunFolder
+from vista.runs.folder import RunFolder
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ from vista.report import figures, page, pictures
 from vista.report.page import safe_json, write_page
 from vista.report.payload import _plain, payload
 from vista.report.watch import watch
-from vista.training.record import EPOCHS
+from vista.runs.record import EPOCHS
 
 EVIL = "</script><script>alert(1)</script>&\u2028"
 

@@ -18,10 +18,11 @@ from made_runs import write_run
 from vista.cli import main
 from vista.reproduce import ledger, protocol, runs, study
 from vista.reproduce.grid import Cell
-from vista.training.config import TrainConfig, preset
-from vista.training.drive import Job
+from vista.runs.config import TrainConfig, preset
+from vista.runs.folder import RunFolder
 from vista.training.events import Interrupted
-from vista.training.run_folder import RunFolder
+from vista.training.resolve import identity
+from vista.training.scheduler import Job
 
 
 def test_a_finished_run_is_in_the_ledger_while_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +170,7 @@ def calibrating(tmp_path: Path, *words: str) -> list[str]:
 def calibrated(percent: int, validation: float, tmp_path: Path) -> Path:
     """The folder of one of them."""
     config = protocol.configuration("ce", protocol.symmetric(percent) | {"validation": validation}, 0)
-    return tmp_path / "out" / f"ce-{config.identity()}"
+    return tmp_path / "out" / f"ce-{identity(config)}"
 
 
 def test_runs_that_fail_for_one_reason_are_named_together(

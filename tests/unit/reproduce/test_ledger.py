@@ -15,27 +15,28 @@ from made_runs import write_run
 
 from vista.cli import main
 from vista.reproduce import ledger, page, protocol
-from vista.training.config import TrainConfig, preset
-from vista.training.drive import Job, drive
-from vista.training.run_folder import RunFolder
+from vista.runs.config import TrainConfig, preset
+from vista.runs.folder import RunFolder
+from vista.training.resolve import identity
+from vista.training.scheduler import Job, run_jobs
 
 
 def test_light_is_vista_at_tau_001_in_the_ledger() -> None:
     light = protocol.configuration("vista-light", protocol.symmetric(40), 0)
-    assert light.identity() == protocol.configuration("vista:tau=0.01", protocol.symmetric(40), 0).identity()
-    assert light.identity() != protocol.configuration("vista", protocol.symmetric(40), 0).identity()
-    assert light.identity() != replace(light, seed=1).identity()
-    assert light.identity() == replace(light, root="elsewhere", device="cpu", checkpoint_seconds=1.0).identity()
+    assert identity(light) == protocol.configuration("vista:tau=0.01", protocol.symmetric(40), 0).identity()
+    assert identity(light) != protocol.configuration("vista", protocol.symmetric(40), 0).identity()
+    assert identity(light) != replace(light, seed=1).identity()
+    assert identity(light) == replace(light, root="elsewhere", device="cpu", checkpoint_seconds=1.0).identity()
 
 
 def test_a_run_made_elsewhere_is_added_with_its_lines_and_without_weights(tmp_path: Path) -> None:
     settings = {**preset("digits"), "epochs": 2}
     job = Job(TrainConfig(data="digits", noise="symmetric:0.4", network="tiny-staged", **settings), tmp_path / "run")
-    drive([job], lambda _job, _event: None)
+    run_jobs([job], lambda _job, _event: None)
     results = tmp_path / "results"
     assert main(["reproduce", "--add", str(tmp_path / "run"), "--results", str(results)]) == 0
     (record,) = ledger.read(results)
-    assert record.config.identity() == RunFolder(tmp_path / "run").config().identity()
+    assert identity(record.config) == RunFolder(tmp_path / "run").config().identity()
     assert record.metrics == job.metrics
     assert [line["epoch"] for line in record.epochs] == [1, 2]
     assert record.data["labels_hash"] == RunFolder(tmp_path / "run").labels().hash
@@ -50,7 +51,7 @@ def test_a_kf_run_is_the_plain_run_as_well(tmp_path: Path) -> None:
     jobs = {
         method: Job(replace(config, method=method, options={}), tmp_path / method / "run") for method in ("ce", "kf")
     }
-    drive(list(jobs.values()), lambda _job, _event: None)
+    run_jobs(list(jobs.values()), lambda _job, _event: None)
     assert jobs["kf"].metrics != jobs["ce"].metrics, "the fused predictions are not the network's"
     for method in jobs:
         assert main(["reproduce", "--add", str(tmp_path / method), "--results", str(tmp_path / method)]) == 0
@@ -58,8 +59,8 @@ def test_a_kf_run_is_the_plain_run_as_well(tmp_path: Path) -> None:
     fused, found = ledger.read(tmp_path / "kf")
     assert (fused.config.method, found.config.method) == ("kf", "ce")
     assert found.metrics == trained.metrics
-    assert (found.config.identity(), found.epochs, found.data) == (
-        trained.config.identity(),
+    assert (identity(found.config), found.epochs, found.data) == (
+        identity(trained.config),
         trained.epochs,
         trained.data,
     )

@@ -11,6 +11,7 @@ from fake_records import fake
 
 from vista.cli import main
 from vista.reproduce import ledger, protocol, runs, study
+from vista.training.resolve import identity
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -33,7 +34,7 @@ def test_several_tables_share_their_runs_and_any_part_of_a_name_will_do() -> Non
         ("symmetric 60 %, validation 2 %", "ce"),
         ("symmetric 40 %, validation 10 %", "vista:tau=0.002:record=eval"),
     ]
-    both = [run.config.identity() for run in runs.wanted([study("table1"), study("calibration")], [])]
+    both = [identity(run.config) for run in runs.wanted([study("table1"), study("calibration")], [])]
     assert len(both) == len(set(both)), "what two tables share is run once"
     assert {run.config.seed for run in runs.wanted([study("table1")], [])} == {0, 1, 2}, "three as in the paper"
     seeds = [run.config.seed for run in runs.wanted([study("table1"), study("calibration")], [], only=["validation"])]
@@ -64,9 +65,9 @@ def test_a_plain_run_that_comes_with_another_is_not_made(tmp_path: Path, capsys:
 
 def test_a_plan_asks_each_run_once_what_comes_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr(runs, "plain_of", lambda config: asked.append(config.identity()))
+    monkeypatch.setattr(runs, "plain_of", lambda config: asked.append(identity(config)))
     wanted = runs.wanted([study("controls")], [], seeds=1)
-    assert asked == [run.config.identity() for run in wanted], "not each one by each other: a plan has hundreds of runs"
+    assert asked == [identity(run.config) for run in wanted], "not each one by each other: a plan has hundreds of runs"
 
 
 def test_a_table_asked_for_more_seeds_than_its_own_gets_them() -> None:

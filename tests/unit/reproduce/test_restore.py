@@ -17,10 +17,10 @@ from vista.noise import NoisyLabels
 from vista.report.payload import payload
 from vista.reproduce import ledger
 from vista.reproduce.restore import restore
+from vista.runs.config import TrainConfig
+from vista.runs.folder import RunFolder
 from vista.split import Split
 from vista.training import samples
-from vista.training.config import TrainConfig
-from vista.training.run_folder import RunFolder
 
 
 @pytest.fixture

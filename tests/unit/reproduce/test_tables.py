@@ -6,13 +6,14 @@ import pytest
 
 from vista.methods import choose
 from vista.reproduce import names, protocol, study
+from vista.training.resolve import choose_method
 
 
 @pytest.mark.parametrize("name", names())
 def test_every_cell_of_every_table_is_a_run_that_could_be_made(name: str) -> None:
     for cell in study(name).cells:
         config = protocol.configuration(cell.method, cell.changes, 0)
-        assert config.chosen().method is choose(cell.method).method
+        assert choose_method(config).method is choose(cell.method).method
         assert config.epochs == 200
         assert (config.batch_size, config.lr) == ((32, 0.01) if config.noise == "none" else (64, 0.1))
 

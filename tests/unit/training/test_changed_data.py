@@ -16,10 +16,10 @@ from trainings import config, stopped, train
 
 from vista.cli import main
 from vista.data import source
-from vista.training.config import TrainConfig
-from vista.training.evaluation import evaluate
+from vista.runs.config import TrainConfig
+from vista.runs.folder import RunFolder
+from vista.training.evaluate import evaluate
 from vista.training.events import Finished, Started
-from vista.training.run_folder import RunFolder
 
 
 def write_labels(path: Path, labels: NDArray[Any]) -> None:

@@ -13,12 +13,12 @@ from safetensors.torch import load_file
 
 from vista import Vista
 from vista.methods import available
+from vista.runs.config import TrainConfig
 from vista.training import loop
-from vista.training.config import TrainConfig
-from vista.training.drive import Job, deterministic, drive
 from vista.training.engine import Engine
 from vista.training.events import Interrupted, Stop
 from vista.training.loop import train
+from vista.training.scheduler import Job, deterministic, run_jobs
 
 pytestmark = [
     pytest.mark.cuda,
@@ -57,7 +57,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> TrainConfig:
 
 def run(config: TrainConfig, out: Path) -> dict[str, torch.Tensor]:
     job = Job(config, out)
-    drive([job], lambda _job, _event: None)
+    run_jobs([job], lambda _job, _event: None)
     if job.error:
         raise job.error
     return load_file(out / "last.safetensors")
@@ -87,14 +87,14 @@ def test_compiled_training_learns(config: TrainConfig, precision: str, tmp_path:
     """Pictures stay where they are: a class of this data is a pattern of pixels."""
     plain = replace(config, noise="none", padding=0, flip=False, epochs=10, precision=precision)
     job = Job(replace(plain, deterministic=False, compile=True), tmp_path / "run")
-    drive([job], lambda _job, _event: None)
+    run_jobs([job], lambda _job, _event: None)
     assert job.metrics is not None
     assert job.metrics["last"]["test"]["top1"] > 0.8
 
 
 def test_side_by_side_equals_alone(config: TrainConfig, tmp_path: Path) -> None:
     jobs = [Job(replace(config, method=m, seed=s), tmp_path / f"{m}{s}") for m in ("ce", "vista") for s in (0, 1)]
-    drive(jobs, lambda _job, _event: None, at_once=4)
+    run_jobs(jobs, lambda _job, _event: None, at_once=4)
     for job in jobs:
         assert job.error is None
         alone = run(job.config, tmp_path / "alone" / job.out.name)
@@ -103,7 +103,7 @@ def test_side_by_side_equals_alone(config: TrainConfig, tmp_path: Path) -> None:
 
 def test_one_that_fails_does_not_stop_the_others(config: TrainConfig, tmp_path: Path) -> None:
     jobs = [Job(replace(config, lr=1e30), tmp_path / "bad"), Job(config, tmp_path / "good")]
-    drive(jobs, lambda _job, _event: None, at_once=2)
+    run_jobs(jobs, lambda _job, _event: None, at_once=2)
     assert isinstance(jobs[0].error, FloatingPointError)
     assert "epoch 1, step" in str(jobs[0].error)
     assert jobs[1].error is None

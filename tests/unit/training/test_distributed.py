@@ -13,9 +13,9 @@ import ranks
 import torch
 from trainings import Kill, Trainer, config, damage, ended_as, train, write_digits
 
+from vista.runs.folder import RunFolder
 from vista.training import distributed
-from vista.training.evaluation import evaluate
-from vista.training.run_folder import RunFolder
+from vista.training.evaluate import evaluate
 
 Results = dict[str, list[Any]]
 

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 from trainings import config
 
+from vista.runs.config import MAX_SEED, TrainConfig
+from vista.runs.folder import RunFolder
 from vista.training import loop
-from vista.training.config import MAX_SEED, TrainConfig
 from vista.training.events import Finished, Started
-from vista.training.run_folder import RunFolder
-from vista.training.training import Training
+from vista.training.resolve import identity, resolve
+from vista.training.state import Training
 
 
 @pytest.mark.parametrize(("method", "generations"), [("ban:generations=2", 3), ("tf-kd-self", 2)])
@@ -45,13 +46,13 @@ def test_what_is_learnt_from_an_earlier_run_is_its_best_epoch(
     data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[dict[str, Tensor]] = []
-    prepare = loop.prepare
+    prepare = loop.build_training
 
     def noted(configuration: TrainConfig, folder: RunFolder, earlier: dict[str, nn.Module]) -> Training:
         taken.extend(network.state_dict() for network in earlier.values())
         return prepare(configuration, folder, earlier)
 
-    monkeypatch.setattr(loop, "prepare", noted)
+    monkeypatch.setattr(loop, "build_training", noted)
     list(loop.train(config(data, "ban", lr=1.0, seed=2, checkpoint_seconds=60.0), tmp_path / "run"))
     teacher = RunFolder(tmp_path / "run" / "earlier" / "teacher")
     assert teacher.metrics()["best"]["epoch"] < 3
@@ -65,7 +66,7 @@ def test_a_run_has_its_name_while_what_it_needs_is_made(data: str, tmp_path: Pat
     events = loop.train(wanted, tmp_path / "run")
     assert isinstance(next(events), Started)
     assert next(events)
-    assert RunFolder.open(tmp_path / "run").config().identity() == wanted.resolved().identity()
+    assert identity(RunFolder.open(tmp_path / "run").config()) == resolve(wanted).identity
     events.close()
     assert [type(event) for event in loop.train(wanted, tmp_path / "run")].count(Finished) == 2
 

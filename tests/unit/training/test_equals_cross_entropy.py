@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from vista.training.config import TrainConfig
-from vista.training.drive import Job, drive
-from vista.training.run_folder import RunFolder
+from vista.runs.config import TrainConfig
+from vista.runs.folder import RunFolder
+from vista.training.scheduler import Job, run_jobs
 
 EPOCHS, BATCH = 4, 128
 COMMON = ("epoch", "lr", "train_loss", "val_accuracy", "val_true_accuracy", "test_accuracy", "best")
@@ -48,7 +48,7 @@ def _train(method: str, out: Path) -> None:
         ),
         out,
     )  # fmt: skip
-    drive([job], lambda job, event: None)
+    run_jobs([job], lambda job, event: None)
     if job.error is not None:
         raise job.error
 
@@ -93,7 +93,7 @@ def test_a_teacher_makes_another_run(trained: Trained) -> None:
 
 @pytest.mark.parametrize("name", ["ce", "zero, clean pass"])
 def test_batchnorm_sees_every_training_step_and_no_other_pass(trained: Trained, name: str) -> None:
-    steps = -(-trained(name).data()["samples"]["train"] // BATCH)
+    steps = -(-trained(name).data().samples["train"] // BATCH)
     seen = {int(value) for key, value in trained(name).weights("last").items() if key.endswith("num_batches_tracked")}
     assert seen == {EPOCHS * steps}
 

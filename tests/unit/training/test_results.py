@@ -18,10 +18,10 @@ from trainings import config, train
 from vista.data import source
 from vista.methods import EpochEnd, Method, choose
 from vista.methods.kf import KnowledgeFusion
-from vista.training import learning_rate, loop
+from vista.runs.folder import RunFolder
+from vista.training import loop, optimization
 from vista.training.engine import Engine
-from vista.training.run_folder import RunFolder
-from vista.training.training import Training
+from vista.training.state import Training
 
 
 @pytest.fixture(scope="module", params=["vista", "ema"])
@@ -53,7 +53,7 @@ def test_the_best_epoch_is_the_first_that_is_best_on_the_given_validation_labels
 
 
 def test_the_rate_told_is_that_of_an_epochs_first_step(finished: RunFolder) -> None:
-    rates = [learning_rate.table(finished.config(), epoch, 2)[0] for epoch in range(1, 6)]
+    rates = [optimization.learning_rates(finished.config(), epoch, 2)[0] for epoch in range(1, 6)]
     assert [line["lr"] for line in finished.record().lines] == rates
 
 

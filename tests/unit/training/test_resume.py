@@ -24,14 +24,15 @@ from torch import Tensor
 from trainings import Kill, Trainer, config, ended_as, stopped, train, until_it_waits, waiting_at
 
 from vista.cli import main
+from vista.runs.checkpoint import Checkpoints
+from vista.runs.config import TrainConfig
+from vista.runs.folder import RunFolder
 from vista.training import loop
-from vista.training.checkpoint import Checkpoints
-from vista.training.config import TrainConfig
+from vista.training.build import build_training
 from vista.training.engine import NotFinite
 from vista.training.events import Started, Stepped, Stop
-from vista.training.run_folder import RunFolder
-from vista.training.setup import prepare
-from vista.training.training import Training
+from vista.training.resolve import resolve
+from vista.training.state import Training
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +84,7 @@ def test_a_killed_pair_of_processes(trainer: Trainer, data: str, tmp_path: Path)
 
 
 def test_after_a_checkpoint_the_next_is_due_when_its_time_has_passed_again(data: str, tmp_path: Path) -> None:
-    training = prepare(config(data, "ce", checkpoint_seconds=600.0).resolved(), RunFolder(tmp_path / "run"), {})
+    training = build_training(resolve(config(data, "ce", checkpoint_seconds=600.0)), RunFolder(tmp_path / "run"), {})
     saved: list[str] = []
     checkpoints: Any = SimpleNamespace(save=lambda name, *_, **__: saved.append(name))
     saving = loop.Saving(checkpoints, Stop(), last=-math.inf)
@@ -95,7 +96,7 @@ def test_after_a_checkpoint_the_next_is_due_when_its_time_has_passed_again(data:
 @pytest.mark.parametrize("steps_done", [0, 2])
 def test_a_loss_that_was_not_looked_at_is_neither_saved_nor_judged(data: str, tmp_path: Path, steps_done: int) -> None:
     """On a card, where steps are under way before the first of them is looked at."""
-    training = prepare(config(data, "ce").resolved(), RunFolder(tmp_path / "run"), {})
+    training = build_training(resolve(config(data, "ce")), RunFolder(tmp_path / "run"), {})
     training.begin_epoch(steps_done)
     training.engine.losses[0] = math.nan
     saved: list[str] = []
@@ -113,7 +114,7 @@ def test_what_a_signal_could_not_save_is_a_failure(data: str, tmp_path: Path, mo
         if what == "half" and path.name == "tensors.safetensors":
             raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr("vista.durable.on_write", fill)
+    monkeypatch.setattr("vista.files.atomic.on_write", fill)
     with pytest.raises(OSError, match=r"cannot write .*tensors\.safetensors: No space left on device"):
         list(loop.train(config(data, checkpoint_seconds=600.0), tmp_path / "run", Stop(signal.SIGTERM)))
 
@@ -133,14 +134,14 @@ def test_on_another_kind_of_device_a_run_goes_on_with_draws_of_its_own_and_says_
     """A generator of a card has a state of 16 bytes, which one of the CPU cannot take, nor the other way round."""
     wanted = config(data, network="trainings:plain")
     state = Checkpoints(stopped(wanted, tmp_path / "run", 2, 1)).load("epoch-00002-step-0000001")
-    training = prepare(wanted.resolved(), RunFolder(tmp_path / "run"), {})
-    assert training.draws is not None
+    training = build_training(resolve(wanted), RunFolder(tmp_path / "run"), {})
+    assert training.rng is not None
     fresh, (drawn,) = training.method.task.generator.get_state(), state["draws"]
     on_card = torch.arange(16, dtype=torch.uint8)
     with pytest.warns(UserWarning, match=f"{tmp_path / 'run'} was saved on another kind of device: random draws go on"):
         training.load({**state, "generator": on_card, "draws": [drawn, on_card]})
     assert torch.equal(training.method.task.generator.get_state(), fresh)
-    assert torch.equal(*training.draws.state(), drawn)
+    assert torch.equal(*training.rng.state(), drawn)
     assert (training.epoch, training.engine.steps_done) == (2, 1)
     training.load({**state, "draws": [drawn]})
     assert torch.equal(training.method.task.generator.get_state(), state["generator"])
@@ -334,7 +335,7 @@ def test_a_full_disk_is_one_clear_line_and_an_exit_code(
         if what == "half" and path.parent.name.startswith(".epoch-00002"):
             raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr("vista.durable.on_write", fill)
+    monkeypatch.setattr("vista.files.atomic.on_write", fill)
     assert main([*flags(config(data), tmp_path / "run"), "--quiet"]) == 1
     lines = capfd.readouterr().err.splitlines()
     assert len(lines) == 1

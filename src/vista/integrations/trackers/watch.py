@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vista.analysis.runs import Run
-from vista.checks import Integers, as_integers, as_logits, check_all_named, predicted_classes
-from vista.distiller import Summary
+from vista.core.validation import Integers, as_integers, as_logits, check_all_named, predicted_classes
+from vista.core.vista import Summary
 from vista.integrations.trackers.telling import Tracker, end_with_figures, epoch_values
-from vista.training.record import VAL_GIVEN, Record
+from vista.runs.record import VAL_GIVEN, Record
 
 
 class Watch:

@@ -1,0 +1,1 @@
+"""The method: coverage, teacher, targets and losses, and the class that holds its state."""

@@ -1,0 +1,1 @@
+"""Files on disk: atomic writes, array files, foreign ``.npz`` archives, tables and shell commands."""

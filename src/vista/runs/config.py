@@ -1,0 +1,184 @@
+"""The configuration of a run: every setting once, with one line of explanation, and the presets."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import numbers
+import re
+import types
+import typing
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from vista import noise
+from vista.core.validation import IN_WORDS, as_recorded
+
+FORMAT = 1
+LearningRate = Literal["cosine", "restarts", "constant"]
+Precision = Literal["auto", "bf16", "fp32", "fp64"]
+# Fields that decide where and how fast a run executes, not what it computes: they are not part of its identity.
+INCIDENTAL = ("root", "device", "compile", "capture", "checkpoint_seconds")
+MAX_SEED = 2**32 - 1  # the CPU's generator takes 32 bits: a larger seed would have the weights and order of a smaller
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """One training run."""
+
+    data: str = "digits"
+    """What to train on: digits, cifar10, cifar100, tinyimagenet, folder:PATH or npz:PATH."""
+    root: str | None = None
+    """Folder that holds the data sets; the environment variable VISTA_DATA if not given."""
+    noise: str = "none"
+    """Label noise: none, symmetric:RATE, asymmetric:RATE, pairflip:RATE, human (CIFAR-100N) or file:PATH."""
+    method: str = "vista"
+    """How to train; `vista methods` lists all. Options may follow: vista:tau=0.01."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Options of the method, already resolved."""
+    network: str = "auto"
+    """Network name, or package.module:function for one of your own; auto picks one that suits the data."""
+    epochs: int = 200
+    """Passes over the training samples, at least 2."""
+    batch_size: int = 64
+    """Samples per step, over all processes."""
+    lr: float = 0.1
+    """Largest learning rate."""
+    lr_schedule: LearningRate = "cosine"
+    """How the learning rate falls, step by step: cosine, cosine with warm restarts, or not at all."""
+    restart_epochs: int = 40
+    """Epochs between warm restarts."""
+    momentum: float = 0.9
+    """Momentum of SGD."""
+    nesterov: bool = False
+    """Use Nesterov momentum."""
+    weight_decay: float = 5e-4
+    """Weight decay on all parameters."""
+    padding: int | None = None
+    """Shift pictures by up to so many pixels; what suits the data set if not given."""
+    flip: bool | None = None
+    """Mirror half of the pictures; what suits the data set if not given."""
+    rotation: float = 0.0
+    """Turn pictures by up to so many degrees either way."""
+    cutmix: float = 0.0
+    """Probability that a batch is mixed by CutMix."""
+    validation: float = 0.1
+    """Share of the training set held out for validation, or, from 1 on, a number of samples."""
+    own_validation: bool = True
+    """Validate on what the data themselves hold out for it (val/, x_val) if they do, and draw nothing."""
+    seed: int = 0
+    """Decides noise, split, initial weights and order."""
+    noise_seed: int | None = None
+    """Another seed for the noise alone."""
+    split_seed: int | None = None
+    """Another seed for the split alone."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1 ...; auto takes CUDA where there is one."""
+    precision: Precision = "auto"
+    """bf16 (autocast), fp32 or fp64; auto takes bf16 on CUDA and fp32 on the CPU."""
+    deterministic: bool = False
+    """On CUDA, only kernels that give the same bits every time (slower); the CPU always does."""
+    compile: bool = True
+    """On CUDA, compile the network."""
+    capture: bool = True
+    """On CUDA, capture the whole step into one graph."""
+    checkpoint_seconds: float = 60.0
+    """Seconds of training after which a checkpoint is due; 0 means after every step's look."""
+
+    def __post_init__(self) -> None:
+        for name, hint in _kinds().items():
+            object.__setattr__(self, name, as_recorded(getattr(self, name), hint))
+            _check_kind(name, getattr(self, name), hint)
+        for name in ("seed", "noise_seed", "split_seed"):
+            if not 0 <= (getattr(self, name) or 0) <= MAX_SEED:
+                raise ValueError(f"{name} is {getattr(self, name)}, but it must lie between 0 and {MAX_SEED}")
+        positive = ("batch_size", "lr", "restart_epochs", "validation")
+        for name in positive:
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)}, but it must be greater than 0")
+        for name in ("momentum", "weight_decay", "rotation", "checkpoint_seconds"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}, but it must not be negative")
+        if self.momentum >= 1:
+            raise ValueError(f"momentum is {self.momentum}, but it must be less than 1 (0.9 is usual)")
+        if self.nesterov and not self.momentum:
+            raise ValueError("nesterov is True, but momentum is 0: Nesterov's step looks ahead along a momentum")
+        if self.epochs < 2:
+            raise ValueError(f"epochs is {self.epochs}, but a run has at least 2")
+        if not 0 <= self.cutmix <= 1:
+            raise ValueError(f"cutmix is {self.cutmix}, but it is a probability between 0 and 1")
+        if self.validation >= 1 and self.validation != int(self.validation):
+            raise ValueError(f"validation is {self.validation}, but it is a share below 1 or a whole number of samples")
+        for name in ("lr_schedule", "precision"):
+            known = {"lr_schedule": ("cosine", "restarts", "constant"), "precision": ("auto", "bf16", "fp32", "fp64")}[
+                name
+            ]
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} is {getattr(self, name)!r}, but it must be one of {', '.join(known)}")
+        check_device(self.device)
+        object.__setattr__(self, "noise", noise.parse(self.noise).spec)  # one spelling: the same labels, the same run
+
+    def data_seeds(self) -> tuple[int, int]:
+        """The seeds of labels and split: the run's own where none is given."""
+        noise_seed, split_seed = (self.seed if s is None else s for s in (self.noise_seed, self.split_seed))
+        return noise_seed, split_seed
+
+    def to_json(self) -> dict[str, Any]:
+        return {"format": FORMAT, **dataclasses.asdict(self)}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> TrainConfig:
+        """Read what :meth:`to_json` wrote; another format or an unknown field is refused by name."""
+        if values.get("format") != FORMAT:
+            raise ValueError(f"the configuration has format {values.get('format')!r}, but this version reads {FORMAT}")
+        known = {f.name for f in dataclasses.fields(cls)}
+        unknown = sorted(set(values) - known - {"format"})
+        if unknown:
+            raise ValueError(
+                f"the configuration has the unknown field {unknown[0]!r}; was it written by a newer version?"
+            )
+        return cls(**{name: value for name, value in values.items() if name in known})
+
+
+def check_device(device: str) -> None:
+    """Refuse what is no device that a run knows."""
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
+        raise ValueError(f"device is {device!r}, but it must be cpu, cuda, cuda:0 (or another number) or auto")
+
+
+@functools.cache
+def _kinds() -> dict[str, Any]:
+    """The kind of each field; working it out takes longer than all the checks."""
+    return typing.get_type_hints(TrainConfig)
+
+
+def _check_kind(name: str, value: Any, hint: Any) -> None:
+    """Refuse a value that is not of its field's kind, and a number that is not finite."""
+    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if value is None and type(None) in kinds:
+        return
+    kind: Any = typing.get_origin(kinds[0]) or kinds[0]
+    if kind is Literal:  # these are compared with what is known
+        return
+    accepted = {int: numbers.Integral, float: numbers.Real}.get(kind, kind)
+    if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
+        raise ValueError(f"{name} is {value!r}, but it must be {IN_WORDS[kind]}")
+    if kind is float and not math.isfinite(value):
+        raise ValueError(f"{name} is {value}, but it must be finite, such as {getattr(TrainConfig, name)}")
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "digits": {"epochs": 40, "batch_size": 32, "lr": 0.05, "lr_schedule": "cosine", "validation": 270},
+    "clean": {"epochs": 200, "batch_size": 32, "lr": 0.01, "lr_schedule": "cosine"},
+    "noisy": {"epochs": 200, "batch_size": 64, "lr": 0.1, "lr_schedule": "restarts", "restart_epochs": 40},
+}
+
+
+def preset(name: str, data: str = "digits", noise: str = "none") -> dict[str, Any]:
+    """Settings of a named protocol; ``auto`` is the data set's own, or the paper's clean or noisy one."""
+    if name == "auto":
+        name = "digits" if data == "digits" else "clean" if noise == "none" else "noisy"
+    if name not in PRESETS:
+        raise ValueError(f"preset is {name!r}, but it must be one of auto, {', '.join(PRESETS)}")
+    return dict(PRESETS[name])

@@ -1,0 +1,56 @@
+"""Where something was measured: machine, versions, commit."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import torch
+
+import vista
+from vista.core import collectives
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Versions and machine, as far as they may explain a difference."""
+    return {
+        "vista": vista.__version__,
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "safetensors": safetensors.__version__,
+        "system": f"{platform.system()} {platform.machine()}",
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
+        "threads": torch.get_num_threads(),
+        "processes": collectives.world_size(),
+    }
+
+
+def _commit() -> str | None:
+    """The source's commit, where vista runs from a checkout or VISTA_COMMIT names it (a copy without its history)."""
+    if named := os.environ.get("VISTA_COMMIT"):
+        return named
+    place = Path(vista.__file__).parent
+    try:
+        out = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+            cwd=place, capture_output=True, text=True, timeout=5, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return out.stdout.strip() or None
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo") as file:
+            names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
+        return names[0] if names else platform.processor()
+    except OSError:
+        return platform.processor()

@@ -1,0 +1,184 @@
+"""What may come in, and what is said to the rest."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from vista.core.validation import (
+    as_integers,
+    as_labels,
+    as_logits,
+    as_numbers,
+    check_finite,
+    check_index,
+    check_logits,
+    is_integral,
+    not_negative,
+    positive,
+    real,
+    unit_interval,
+    whole,
+)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16])
+def test_whole_numbers_of_any_width_become_int64(dtype: torch.dtype) -> None:
+    values = torch.tensor([1, 2], dtype=dtype)
+    assert is_integral(dtype)
+    assert torch.equal(as_integers(values, "index"), torch.tensor([1, 2]))
+    assert torch.equal(as_integers(values.numpy(), "index"), torch.tensor([1, 2]))
+
+
+def test_no_numbers_at_all_are_whole_numbers() -> None:
+    assert as_integers([], "index").dtype == torch.int64
+    assert as_integers(torch.zeros(0), "index").tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "message"),
+    [
+        (torch.rand(2), TypeError, r"index has type torch.float32, but whole numbers are needed"),
+        (np.array([1.0]), TypeError, r"index has type torch.float64"),
+        ([True, False], TypeError, r"index has type torch.bool"),
+        (torch.tensor([1j]), TypeError, r"index has type torch.complex64"),
+        (3, ValueError, r"index has shape \(\), but one number per sample is needed$"),
+        ([[0, 1], [1, 0]], ValueError, r"index has shape \(2, 2\), but one number per sample is needed$"),
+        (torch.zeros(1, 1, 1, dtype=torch.long), ValueError, r"index has shape \(1, 1, 1\), .* is needed$"),
+        (["a", "b"], TypeError, r"index is a list that holds no plain numbers"),
+        ([[1], [1, 2]], TypeError, r"index is a list that holds no plain numbers"),
+        (None, TypeError, r"index is a NoneType that holds no plain numbers"),
+    ],
+)
+def test_other_than_one_whole_number_a_sample_is_refused(values, kind, message: str) -> None:
+    with pytest.raises(kind, match="^" + message):
+        as_integers(values, "index")
+
+
+def test_labels_are_a_copy_and_absent_ones_become_minus_1() -> None:
+    given = torch.tensor([0, -1, 2, 255])
+    labels = as_labels(given, 3, "labels", missing=255)
+    assert labels.tolist() == [0, -1, 2, -1]
+    assert given.tolist() == [0, -1, 2, 255]
+    labels[0] = 1
+    assert given[0] == 0
+
+
+@pytest.mark.parametrize(("labels", "place", "value"), [([0, 3, 9], 1, 3), ([0, -1], 1, -1), ([-5], 0, -5)])
+def test_the_first_label_outside_the_classes_is_named(labels: list[int], place: int, value: int) -> None:
+    with pytest.raises(ValueError, match=rf"^y\[{place}\] is {value}, but num_classes is 3: labels are 0 to 2$"):
+        as_labels(labels, 3, "y")
+    with pytest.raises(ValueError, match=r"is 7, but num_classes is 3: labels are 0 to 2, or -1 for none$"):
+        as_labels([7], 3, "y", missing=-1)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, ">i8", np.uint8, np.int16])
+def test_any_array_of_whole_numbers_will_do(dtype: Any) -> None:
+    array = np.array([0, 1, 2], dtype)
+    backwards, every_other, fixed = array[::-1], np.arange(6).astype(dtype)[::2], np.broadcast_to(array[1], 3)
+    assert as_integers(backwards, "index").tolist() == [2, 1, 0]
+    assert as_integers(every_other, "index").tolist() == [0, 2, 4]
+    assert as_integers(fixed, "index").tolist() == [1, 1, 1]
+
+
+def test_a_number_beyond_int64_is_no_missing_label() -> None:
+    with pytest.raises(ValueError, match="labels holds 18446744073709551615, which is neither"):
+        as_labels(np.array([0, 2**64 - 1], np.uint64), 3, "labels", missing=-1)
+    assert as_labels(np.array([0, 1, 1], np.uint64), 2, "labels").tolist() == [0, 1, 1]
+
+
+def test_who_has_no_index_hears_where_to_get_one() -> None:
+    with pytest.raises(TypeError, match=r"index is a NoneType .* vista.indexed\(dataset\) gives each sample's"):
+        check_index(None, 5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", [3, np.int64(3), torch.tensor(3)])
+def test_whole_numbers_of_any_library_become_plain(given: Any) -> None:
+    assert type(whole(given, "epochs")) is int
+    assert type(real(given, "tau")) is float
+
+
+@pytest.mark.parametrize("given", ["3", None, 2.5, float("nan")])
+def test_what_is_no_whole_number_is_named(given: Any) -> None:
+    with pytest.raises(TypeError, match=rf"epochs is {given!r}, but a whole number is needed"):
+        whole(given, "epochs")
+
+
+@pytest.mark.parametrize("given", ["0.1", None, [1.0]])
+def test_what_is_no_number_is_named(given: Any) -> None:
+    with pytest.raises(TypeError, match="but a number is needed"):
+        real(given, "tau")
+
+
+@pytest.mark.parametrize("given", [None, "text", 3.0, [1.0, 2.0], torch.tensor(1.0)])
+def test_logits_are_rows(given: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"val_logits .* but rows of logits \[n, K\] are needed"):
+        as_logits(given, "val_logits")
+    assert as_logits(np.zeros((2, 3))[::-1], "val_logits").shape == (2, 3)
+
+
+@pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf")])
+def test_weights_and_temperatures_are_finite(bad: float) -> None:
+    with pytest.raises(ValueError, match=f"weight is {bad}, but it must be at least 0 and finite"):
+        not_negative(bad, "weight")
+    with pytest.raises(ValueError, match=rf"temperature is {bad}, .* greater than 0 and finite \(4 is usual\)"):
+        positive(bad, "temperature", usual=4)
+    assert not_negative(0, "weight") == 0.0
+
+
+def test_the_first_index_outside_the_samples_is_named() -> None:
+    assert check_index([0, 4], 5).tolist() == [0, 4]
+    with pytest.raises(IndexError, match=r"^rows\[2\] is 5, but samples are numbered 0 to 4"):
+        check_index([0, 4, 5, -1], 5, "rows")
+
+
+def test_logits_are_checked_for_shape_and_type() -> None:
+    check_logits(torch.zeros(2, 3), 2, 3)
+    with pytest.raises(ValueError, match=r"^out has shape \(3, 2\), but 2 samples of 3 classes came"):
+        check_logits(torch.zeros(3, 2), 2, 3, "out")
+    with pytest.raises(TypeError, match=r"^out is a list, but a tensor is needed"):
+        check_logits([[0.0]], 1, 1, "out")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_every_value_that_is_not_finite_is_found(dtype: torch.dtype, value: float) -> None:
+    for row in range(3):
+        for column in range(4):
+            logits = torch.zeros(3, 4, dtype=dtype)
+            logits[row, column] = value
+            with pytest.raises(FloatingPointError, match=rf"in epoch 6 for samples {row + 10};"):
+                check_finite(logits, torch.tensor([10, 11, 12]), 6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_values_whose_sum_overflows_are_finite(dtype: torch.dtype) -> None:
+    check_finite(torch.full((64, 64), torch.finfo(dtype).max, dtype=dtype), torch.arange(64), 1)
+
+
+def test_infinities_that_cancel_are_found() -> None:
+    with pytest.raises(FloatingPointError, match="samples 0, 1;"):
+        check_finite(torch.tensor([[math.inf, 0.0], [-math.inf, 0.0]]), torch.arange(2), 1)
+
+
+def test_a_weight_has_one_number_each() -> None:
+    like = torch.zeros(2, dtype=torch.float64)
+    given = torch.ones(3)
+    assert as_numbers(given, like, (3,), "w") is given
+    for other in ([1, 1, 1], np.ones(3, np.float32)[::-1], np.ones(3, ">f4")):
+        assert torch.equal(as_numbers(other, like, (3,), "w"), torch.ones(3, dtype=torch.float64))
+    with pytest.raises(ValueError, match=r"^w has shape \(3, 1\), but 3 numbers are needed"):
+        as_numbers(torch.ones(3, 1), like, (3,), "w")
+    with pytest.raises(TypeError, match="w is a str that holds no plain numbers"):
+        as_numbers("text", like, (3,), "w")
+
+
+def test_the_unit_interval_includes_its_ends() -> None:
+    assert [unit_interval(v, "a") for v in (0, 0.5, 1)] == [0.0, 0.5, 1.0]
+    for value in (-0.1, 1.1, math.nan):
+        with pytest.raises(ValueError, match=rf"^a is {value}, but it must lie between 0 and 1"):
+            unit_interval(value, "a")

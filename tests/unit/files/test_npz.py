@@ -1,0 +1,48 @@
+"""Anybody's `.npz` file of plain arrays."""
+
+import pickle
+import re
+
+import numpy as np
+import pytest
+
+from vista.files.npz import names, read_arrays
+
+
+def test_the_arrays_that_are_there_are_read(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.arange(3), other=np.ones(2))
+    found = read_arrays(tmp_path / "a.npz", ("x", "y"))
+    assert list(found) == ["x"]
+    assert found["x"].tolist() == [0, 1, 2]
+    assert names(tmp_path / "a.npz") == ["x", "other"]
+
+
+class Bomb:
+    """What a pickle would run."""
+
+    def __reduce__(self):
+        return pytest.fail, ("a pickle was loaded",)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"no zip", b"PK\x03\x04 cut short", pickle.dumps(Bomb())], ids=["empty", "text", "cut", "pickle"]
+)
+def test_what_is_no_npz_is_named(tmp_path, content):
+    path = tmp_path / "a.npz"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=re.escape(f"{path} is no readable .npz file of plain arrays")):
+        read_arrays(path, ("x",))
+
+
+@pytest.mark.parametrize("content", [b"", b"id,label\n0,1\n", pickle.dumps(Bomb())], ids=["empty", "text", "pickle"])
+def test_nobody_is_told_to_trust_what_is_no_archive(tmp_path, content):
+    path = tmp_path / "a.npz"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r": it is no \.npz archive, as numpy\.savez writes it$"):
+        read_arrays(path, ("x",))
+
+
+def test_objects_are_never_unpickled(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.array([Bomb()], dtype=object))
+    with pytest.raises(ValueError, match=r"a\.npz is no readable \.npz file of plain arrays"):
+        read_arrays(tmp_path / "a.npz", ("x",))

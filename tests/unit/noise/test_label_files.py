@@ -1,0 +1,143 @@
+"""Labels that come from a file: CSV and NPZ of anyone, and the human labels of CIFAR-100N."""
+
+import re
+
+import numpy as np
+import pytest
+
+from vista import noise
+from vista.noise import label_files
+
+LABELS = np.arange(100, dtype=np.int64) % 10
+
+
+def write(path, text):
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_csv_changes_the_named_samples_only(tmp_path):
+    path = write(tmp_path / "l.csv", "\ufeffid,label\r\n3,7\r\n\r\n99, -1\r\n")
+    given = label_files.read_label_file(path, LABELS, 10)
+    expected = LABELS.copy()
+    expected[3], expected[99] = 7, -1
+    assert np.array_equal(given, expected)
+    assert given.dtype == np.int64
+
+
+def test_npz_gives_all_labels_or_those_of_its_ids(tmp_path):
+    np.savez(tmp_path / "all.npz", labels=(LABELS + 1).astype(np.uint8) % 10)
+    assert np.array_equal(label_files.read_label_file(tmp_path / "all.npz", LABELS, 10), (LABELS + 1) % 10)
+    np.savez(tmp_path / "some.npz", labels=np.array([5, -1]), ids=np.array([98, 0]))
+    given = label_files.read_label_file(tmp_path / "some.npz", LABELS, 10)
+    assert (given[98], given[0]) == (5, -1)
+    assert np.array_equal(given[1:98], LABELS[1:98])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("id,label\n3,1\n4,1\n3,2\n", "line 4: id 3 has a label already"),
+        ("id,label\n100,1\n", "line 2: id is 100, but there are 100 samples (0..99)"),
+        ("id,label\n-1,1\n", "line 2: id is -1"),
+        ("id,label\n1,10\n", "line 2: label is 10, but num_classes is 10"),
+        ("id,label\n1,-2\n", "line 2: label is -2"),
+        ("id,label\n1,2.0\n", "line 2: '2.0' is no integer"),
+        ("id,label\n1,a b\n", "line 2: 'a b' is no integer: labels are class numbers 0 to 9, as the data set numbers"),
+        ("id,label\n1_0,2\n", "line 2: '1_0' is no integer"),
+        ("id,label\n1\n", "line 2: 1 fields"),
+        ("id,label\n1,2,3\n", "line 2: 3 fields"),
+        ("label,id\n1,2\n", "line 1: the header is 'label,id', but it must be 'id,label'"),
+        ("", "line 1: the header is ''"),
+        ("id,label\n", "holds no labels"),
+    ],
+)
+def test_a_bad_csv_is_named_by_its_line(tmp_path, text, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        label_files.read_label_file(write(tmp_path / "l.csv", text), LABELS, 10)
+
+
+def test_who_wrote_a_classes_name_is_told_its_number(tmp_path):
+    path = write(tmp_path / "l.csv", "id,label\n1,a b \n")
+    with pytest.raises(ValueError, match=r"'a b ' is no integer: labels are class numbers 0 to 9, that of 'a b' is 4$"):
+        noise.make(f"file:{path}", LABELS, 10, 0, names=("a", "b", "c", "d", "a b"))
+
+
+def test_a_binary_file_is_no_csv(tmp_path):
+    (tmp_path / "l.csv").write_bytes(b"id,label\n\xff\xfe\x00")
+    with pytest.raises(ValueError, match="no readable CSV"):
+        label_files.read_label_file(tmp_path / "l.csv", LABELS, 10)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"label": LABELS}, "has no key 'labels'"),
+        ({"labels": LABELS[:5]}, "'labels' has 5 entries, but there are 100 samples"),
+        ({"labels": LABELS[:5], "ids": LABELS[:4]}, "'labels' has 5 entries, but 'ids' has 4"),
+        ({"labels": LABELS.astype(np.float64)}, "'labels' must be integers of shape [n], but is float64"),
+        ({"labels": LABELS[None]}, "of shape (1, 100)"),
+        ({"labels": LABELS[:2], "ids": np.array([7, 7])}, "row 1: id 7 has a label already"),
+        ({"labels": LABELS + 1}, "row 9: label is 10"),
+        ({"labels": np.array([object()])}, "no readable .npz file of plain arrays"),
+    ],
+)
+def test_a_bad_npz_is_named(tmp_path, arrays, message):
+    np.savez(tmp_path / "l.npz", **arrays)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        label_files.read_label_file(tmp_path / "l.npz", LABELS, 10)
+
+
+def test_a_missing_or_broken_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        noise.make(f"file:{tmp_path / 'l.csv'}", LABELS, 10, 0)
+    with pytest.raises(ValueError, match=r"is a folder, but a \.csv or \.npz file is needed"):
+        noise.make(f"file:{tmp_path}", LABELS, 10, 0)
+    write(tmp_path / "l.npz", "no zip")
+    with pytest.raises(ValueError, match="no readable"):
+        label_files.read_label_file(tmp_path / "l.npz", LABELS, 10)
+
+
+def test_human_labels_are_found_below_the_root(tmp_path, monkeypatch):
+    noisy = (LABELS + 1) % 10
+    (tmp_path / "deeper").mkdir()
+    np.savez(tmp_path / "deeper" / label_files.HUMAN_FILE, clean_label=LABELS, noisy_label=noisy)
+    assert np.array_equal(noise.make("human", LABELS, 10, 0, root=tmp_path).given, noisy)
+    monkeypatch.setenv("VISTA_DATA", str(tmp_path))
+    assert np.array_equal(noise.make("human", LABELS, 10, 0).given, noisy)
+
+
+def test_human_labels_of_other_data_are_refused(tmp_path, monkeypatch):
+    monkeypatch.delenv("VISTA_DATA", raising=False)
+    with pytest.raises(FileNotFoundError, match="vista data get cifar100n"):
+        noise.make("human", LABELS, 10, 0)
+    with pytest.raises(FileNotFoundError, match=re.escape(f"is not in {tmp_path}")):
+        noise.make("human", LABELS, 10, 0, root=tmp_path)
+    np.savez(tmp_path / label_files.HUMAN_FILE, clean_label=LABELS[::-1], noisy_label=LABELS)
+    with pytest.raises(ValueError, match="another order: 100 of its true labels differ"):
+        noise.make("human", LABELS, 10, 0, root=tmp_path)
+    np.savez(tmp_path / label_files.HUMAN_FILE, clean_label=LABELS)
+    with pytest.raises(ValueError, match=r"cifar-100n\.npz has no key 'noisy_label'"):
+        noise.make("human", LABELS, 10, 0, root=tmp_path)
+    np.savez(tmp_path / label_files.HUMAN_FILE, clean_label=LABELS[:9], noisy_label=LABELS[:9])
+    with pytest.raises(ValueError, match="'clean_label' has 9 entries, but there are 100 samples"):
+        noise.make("human", LABELS, 10, 0, root=tmp_path)
+
+
+def test_a_byte_that_is_no_text_is_named_by_its_line(tmp_path):
+    (tmp_path / "l.csv").write_bytes(b"id,label\n3,1\n4,\xff\n5,1\n")
+    with pytest.raises(ValueError, match=r"l\.csv, line 3: no readable CSV"):
+        label_files.read_label_file(tmp_path / "l.csv", LABELS, 10)
+
+
+def test_a_line_that_is_about_another_file_than_its_id_is_refused(tmp_path):
+    """Ids are places: where a file has come or gone, they are other samples'."""
+    files = [f"ant/{number}.png" for number in range(len(LABELS))]
+    files[2] = "=bee/2.png"
+    path = write(tmp_path / "l.csv", "id,label,file\n1,3,ant/1.png\n2,4,'=bee/2.png\n")
+    given = label_files.read_label_file(path, LABELS, 10, files=files)
+    assert given[1:3].tolist() == [3, 4]
+    assert np.array_equal(label_files.read_label_file(path, LABELS, 10), given), "of no files nothing is known"
+    message = r"l\.csv, line 2: id 1 is ant/0\.png now, but the line is about ant/1\.png: files have come or gone"
+    with pytest.raises(ValueError, match=message):
+        label_files.read_label_file(path, LABELS, 10, files=["new.png", *files])

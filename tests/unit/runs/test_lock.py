@@ -1,0 +1,72 @@
+"""The lock of a run's folder: who holds it is named, and nothing of it stays where nothing was trained."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import IO
+
+import pytest
+
+from vista.runs import lock as run_lock
+from vista.runs.lock import FILE, locked
+
+
+def test_a_lock_leaves_what_was_there_and_takes_what_it_made(tmp_path: Path) -> None:
+    with locked(tmp_path / "a" / "run"):
+        assert (tmp_path / "a" / "run" / FILE).exists()
+    assert not (tmp_path / "a").exists()
+    (tmp_path / "mine").write_text("")
+    with locked(tmp_path):
+        (tmp_path / "config.json").write_text("{}")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", FILE, "mine"]
+
+
+def test_a_lock_takes_no_more_than_it_made_and_bears_that_all_is_gone(tmp_path: Path) -> None:
+    with locked(tmp_path / "a" / "run"):
+        (tmp_path / "a" / "mine").touch()
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["mine"]
+    with locked(tmp_path / "b" / "run"):
+        shutil.rmtree(tmp_path / "b")
+    assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="nobody may make a folder in /proc, which is not there")
+def test_a_place_that_takes_no_folder_is_told_by_its_option() -> None:
+    with (
+        pytest.raises(
+            FileNotFoundError, match=r"^/proc/x cannot be written to: No such file .*; choose another --out$"
+        ),
+        locked(Path("/proc/x")),
+    ):
+        pass
+
+
+def test_a_lock_names_its_present_owner_alone(tmp_path: Path) -> None:
+    """Also where one that was killed left its own name; who is not told yet is another one."""
+    lock = tmp_path / FILE
+    lock.write_text("99999999999")
+    with locked(tmp_path):
+        assert lock.read_text() == str(os.getpid())
+        os.truncate(lock, 0)
+        with pytest.raises(RuntimeError, match="is in use by process another one"), locked(tmp_path):
+            pass
+
+
+def test_a_lock_that_its_owner_deleted_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file may go between opening and locking it; who holds the lock of a file without a name holds nothing."""
+    lock, calls = tmp_path / FILE, []
+
+    def flock(file: IO[str], operation: int) -> None:
+        calls.append(file)
+        if len(calls) == 1:
+            lock.unlink()
+        fcntl.flock(file, operation)
+
+    monkeypatch.setattr(run_lock, "fcntl", SimpleNamespace(**{**vars(fcntl), "flock": flock}))
+    with locked(tmp_path):
+        assert len(calls) == 2
+        assert lock.read_text() == str(os.getpid())
