@@ -17,11 +17,10 @@ from typing import Any
 import torch
 
 from vista.methods import available
-from vista.reproduce import ledger, names, page, study
+from vista.reproduce import ledger, load_study, results_page, study_names
 from vista.reproduce.grid import Cell
 from vista.reproduce.ledger import LedgerRecord
-from vista.reproduce.runs import run_of
-from vista.reproduce.table1 import SETTINGS
+from vista.reproduce.studies.table1 import SETTINGS
 from vista.training.config import TrainConfig
 from vista.training.environment import environment
 
@@ -83,13 +82,17 @@ def on_digits(variants: list[str], record: dict[str, Any]) -> str:
 
 def on_cifar(variants: list[str], records: list[LedgerRecord]) -> str:
     """What the ledger has of a method under the frozen protocol; tables with other networks and CutMix are left out."""
-    by_cell = ledger.by_cell(records)
-    cells = {(cell.setting, cell.method): cell for name in names() for cell in study(name).cells if is_plain(cell)}
+    by_cell = ledger.group_by_cell(records)
+    cells = {
+        (cell.setting, cell.method): cell for name in study_names() for cell in load_study(name).cells if is_plain(cell)
+    }
     rows: list[str] = []
     for setting in SETTINGS:
         there = {method: cell for (where, method), cell in cells.items() if where == setting}
         own = [method for method in there if method.partition(":")[0] in variants and method != "ce"]
-        found = {method: runs for method in [*own, "ce"] if (runs := by_cell.get(run_of(there[method])))}
+        found = {
+            method: runs for method in [*own, "ce"] if (runs := by_cell.get(ledger.cell_key(there[method].config())))
+        }
         if found.keys() != {"ce"} or "ce" in variants:
             rows += [row(setting, method, runs) for method, runs in found.items()]
     if not rows:
@@ -106,7 +109,7 @@ def is_plain(cell: Cell) -> bool:
 
 
 def row(setting: str, method: str, runs: list[LedgerRecord]) -> str:
-    best, last = page.measured(runs, "accuracy", "best"), page.measured(runs, "accuracy", "last")
+    best, last = results_page.average(runs, "accuracy", "best"), results_page.average(runs, "accuracy", "last")
     most = [run.metrics["anchors_max"] for run in runs if run.metrics["anchors_max"] is not None]
     anchors = f"{statistics.fmean(most):.0f}" if most else ""
     return f"| {setting} | `{method}` | {len(runs)} | {best} | {last} | {anchors} |\n"

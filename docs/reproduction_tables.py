@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vista.reproduce import ablations, beta, ledger, page, protocol
+from vista.reproduce import ledger, protocol, results_page
 from vista.reproduce.ledger import LedgerRecord
-from vista.reproduce.table1 import SETTINGS, papers
+from vista.reproduce.studies import ablations, beta
+from vista.reproduce.studies.table1 import SETTINGS, paper_number
 
 ROOT = Path(__file__).parents[1]
 WHICH = ("best", "last")
@@ -64,10 +65,10 @@ class Ledger:
     """The runs under the frozen protocol, by setting and method."""
 
     def __init__(self, results: Path) -> None:
-        self._by_cell = ledger.by_cell(ledger.read(results))
+        self._by_cell = ledger.group_by_cell(ledger.read(results))
 
     def runs(self, setting: str, method: str) -> list[LedgerRecord]:
-        cell = ledger.cell_of(protocol.configuration(method, SETTINGS[setting], 0))
+        cell = ledger.cell_key(protocol.make_config(method, SETTINGS[setting], 0))
         return sorted(self._by_cell.get(cell, []), key=lambda record: record.config.seed)
 
     def first_seed(self, setting: str, method: str) -> list[LedgerRecord]:
@@ -76,7 +77,7 @@ class Ledger:
     def gain(self, setting: str, method: str, which: str) -> str:
         """Over plain training, seed by seed."""
         ours = self.runs(setting, method) if method != "ce" else []
-        return page.signed(page.gain(ours, self.runs(setting, "ce"), "accuracy", which))
+        return results_page.format_gain(results_page.average_gain(ours, self.runs(setting, "ce"), "accuracy", which))
 
 
 def measured(known: Ledger) -> list[str]:
@@ -92,7 +93,7 @@ def forgotten(known: Ledger) -> list[str]:
     rows = []
     for method, name in RUNS.items():
         runs = known.runs(AT_40, method)
-        rows.append(_row(name, *(page.measured(runs, gap, "last") for gap in GAPS)))
+        rows.append(_row(name, *(results_page.average(runs, gap, "last") for gap in GAPS)))
     return rows
 
 
@@ -132,13 +133,13 @@ def in_short(known: Ledger) -> list[str]:
     rows = []
     for method, name in HEADLINE.items():
         runs = known.runs(AT_40, method)
-        gap = f"{page.measured(runs, 'gap_true', 'last')} %"
+        gap = f"{results_page.average(runs, 'gap_true', 'last')} %"
         rows.append(_row(name, len(runs), *_accuracies(runs), _anchors(runs), gap))
     return rows
 
 
 def _accuracies(runs: list[LedgerRecord]) -> list[str]:
-    return [str(page.measured(runs, "accuracy", which)) for which in WHICH]
+    return [str(results_page.average(runs, "accuracy", which)) for which in WHICH]
 
 
 def _anchors(runs: list[LedgerRecord]) -> str:
@@ -151,7 +152,7 @@ def _number(of_the_paper: tuple[float, float] | None) -> str:
 
 def _of_the_paper(setting: str, method: str) -> tuple[str, str]:
     """Its number and its gain over plain training."""
-    number, plain = papers(method, setting), papers("ce", setting)
+    number, plain = paper_number(method, setting), paper_number("ce", setting)
     if number is None or plain is None:
         return "", ""
     return _number((number.value, number.error)), f"{number.value - plain.value:+.2f}" if method != "ce" else ""

@@ -18,15 +18,15 @@ from ledger_bits import right
 
 from vista import functional
 from vista.reproduce import protocol
-from vista.reproduce.ablations import PAPER as ABLATIONS
-from vista.reproduce.beta import PAPER as SCHEDULES
 from vista.reproduce.protocol import VALIDATION
-from vista.reproduce.table1 import PAPER as TABLE1
-from vista.reproduce.table1 import SETTINGS, papers
-from vista.reproduce.table4 import PAPER as ERRORS
+from vista.reproduce.studies.ablations import PAPER as ABLATIONS
+from vista.reproduce.studies.beta import PAPER as SCHEDULES
+from vista.reproduce.studies.table1 import PAPER as TABLE1
+from vista.reproduce.studies.table1 import SETTINGS, paper_number
+from vista.reproduce.studies.table4 import PAPER as ERRORS
 from vista.training.config import INCIDENTAL, TrainConfig
 
-PLAIN_IN_THE_PAPER = {percent: papers("ce", f"symmetric {percent} %") for percent in (20, 40, 60)}
+PLAIN_IN_THE_PAPER = {percent: paper_number("ce", f"symmetric {percent} %") for percent in (20, 40, 60)}
 AT_40 = list(SETTINGS).index("symmetric 40 %")
 PAGE = (DOCS / "reproduction.md").read_text()
 PLAIN: dict[str, Any] = {"validation": 0.1, "rotation": 0.0, "nesterov": False, "lr_schedule": "restarts"}
@@ -97,7 +97,7 @@ def found(
 
 def of_seeds(ledger: list[dict[str, Any]], method: str, setting: str = "symmetric 40 %") -> dict[int, dict[str, Any]]:
     """The runs of a method under the frozen protocol, by seed; a KF run's network stands for a plain run."""
-    wanted = protocol.configuration(method, SETTINGS[setting], 0).to_json()
+    wanted = protocol.make_config(method, SETTINGS[setting], 0).to_json()
     left_out = ("seed", *INCIDENTAL)
     same = [run for run in ledger if all(run["config"][key] == wanted[key] for key in wanted if key not in left_out)]
     own = {run["config"]["seed"]: run for run in same}
