@@ -227,9 +227,9 @@ def test_lifespans_and_the_first_rank_are_those_of_the_bits() -> None:
     count, credit = basic.sum(axis=1), functional.marginal_coverage(basic)
     first = int(np.argmax(credit))
     assert 0.6 < credit[first] / credit.sum() < 0.7
-    assert f"that is epoch {first + 1} to the end" in said
+    assert f"this is epoch {first + 1} until the end" in said
     assert f"{count[first]} of 1,000 given validation labels right" in said
-    assert f"where the best of the last cycle has {count[160:].max()}" in said
+    assert f"where the best epoch of the last cycle has {count[160:].max()}" in said
     assert all(np.argmax(functional.marginal_coverage(correct)) >= 160 for correct in others)
 
 
@@ -283,14 +283,14 @@ def test_what_the_ablations_are_said_to_gain_and_lose(ledger: list[dict[str, Any
     run, said = {name: of_seeds(ledger, name)[0] for name in names}, " ".join(PAGE.split())
     tested = [100 * epoch["test_accuracy"] for epoch in run["vista-chronological"]["epochs"]]
     assert max(tested) == tested[159]
-    assert f"climbs to {tested[159]:.2f} at the end of the fourth cycle" in said
+    assert f"rises to {tested[159]:.2f} at the end of the fourth cycle" in said
     assert f"the last restart costs {tested[159] - tested[-1]:.2f} of it" in said
     over = {n: [result(run[n], which) - result(run["vista"], which) for which in WHICH] for n in names}
     assert f"at the last epoch it is {over['vista-smoothing'][1]:.2f} above coverage alone" in said
     below = " and ".join(f"{-gap:.2f}" for gap in over["vista-accuracy"])
     theirs = {name: ABLATIONS["vista"][0][0] - ABLATIONS[name][0][0] for name in names}  # type: ignore[index]
     assert f"is {below} below coverage; in the paper {theirs['vista-accuracy']:.2f}." in said
-    assert f"has it {theirs['vista-chronological']:.2f} below coverage" in said
+    assert f"reports it {theirs['vista-chronological']:.2f} below coverage" in said
 
 
 @pytest.mark.parametrize("method", SCHEDULES)
@@ -308,19 +308,19 @@ def test_what_is_said_of_the_schedules(ledger: list[dict[str, Any]]) -> None:
     ]
     ends = sorted(result(runs[method], "last") for method in rising)
     assert len(rising) == 5
-    assert f"The five schedules that rise end between {ends[0]:.2f} and {ends[-1]:.2f}" in said
+    assert f"The five rising schedules end between {ends[0]:.2f} and {ends[-1]:.2f}" in said
     assert f"five schedules end within {ends[-1] - ends[0]:.2f} of each other" in said
     best = {method: result(runs[method], "best") for method in rising}
     assert (min(best, key=best.__getitem__), max(best, key=best.__getitem__)) == ("vista", "vista:schedule=linear")
     chosen = [runs[method]["metrics"]["best"]["epoch"] for method in ("vista", "vista:schedule=linear")]
-    assert f"(#vista-its-rivals-and-two-controls): {chosen[0]} and {chosen[1]}." in said
+    assert f"(#vista-baselines-and-two-controls): {chosen[0]} and {chosen[1]}." in said
     tested = {method: [100 * epoch["test_accuracy"] for epoch in run["epochs"]] for method, run in runs.items()}
     half = tested["vista:schedule=fixed:value=0.5"]
     assert f"the first cycle of the learning rate ends at {half[39]:.2f} and the last one at {half[-1]:.2f}" in said
     assert f"0.5 ends {tested['vista'][-1] - half[-1]:.2f} below" in said
     labels_first = tested["vista:schedule=fixed:value=1"]
     assert f"taught: {labels_first[0]:.2f} after the first, {labels_first[-1]:.2f} after the last" in said
-    assert f"{tested['vista:schedule=fixed:value=1:start=uniform'][-1]:.2f} % is what guessing has" in said
+    assert f"{tested['vista:schedule=fixed:value=1:start=uniform'][-1]:.2f} % is chance accuracy" in said
 
 
 def test_the_next_class_by_number_does_not_explain_asymmetric_noise(ledger: list[dict[str, Any]]) -> None:
@@ -337,7 +337,7 @@ def test_what_is_said_of_clean_labels(ledger: list[dict[str, Any]]) -> None:
     said, place = " ".join(PAGE.split()), list(SETTINGS).index("clean")
     error = {method: f"{100 * run['metrics']['best']['test']['ece']:.2f} %" for method, run in runs.items()}
     assert (
-        f"is {error['vista']} in VISTA and {error['vista-light']} in Light, where plain training has {error['ce']}"
+        f"is {error['vista']} for VISTA and {error['vista-light']} for Light, where plain training has {error['ce']}"
         in said
     )
     aurc = {method: f"{100 * run['metrics']['best']['test']['aurc']:.2f} %" for method, run in runs.items()}
@@ -348,7 +348,7 @@ def test_what_is_said_of_clean_labels(ledger: list[dict[str, Any]]) -> None:
     paper, gain = ERRORS["ce"][0] - ERRORS["vista"][0], ERRORS["ce"][0] - table1  # type: ignore[index]
     assert gain / paper > 0.5, "more than half of it"
     assert f"best-validation epoch, {runs['vista']['metrics']['best']['epoch']}, and" in said
-    assert f"it ends at {result(runs['sat'], 'last'):.2f}, next to its best" in said
+    assert f"it ends at {result(runs['sat'], 'last'):.2f}, close to its best" in said
     assert max(epoch["test_accuracy"] for epoch in runs["sat"]["epochs"]) < result(runs["sat"], "last") / 100 + 0.005
 
 
