@@ -1,8 +1,8 @@
-"""What every method reaches on the digits and on CIFAR-100, in its card.
+"""Write the results of every method on the digits and on CIFAR-100 into its page in docs/methods.
 
 vista compare --data digits --noise symmetric:0.4 --methods all --json > all.json
-python benchmarks/method_cards.py --take all.json     # makes results/digits_methods.json of it
-python benchmarks/method_cards.py                     # writes its rows and the ledger's into docs/methods/*.md
+python benchmarks/method_cards.py --take all.json     # writes results/digits_methods.json
+python benchmarks/method_cards.py                     # updates docs/methods/*.md from it and the ledger
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ OURS = re.compile(
 
 
 def take(printed: Path) -> None:
-    """The record, from what the comparison printed on this machine; methods it leaves out keep their rows.
+    """Write the record from the output of a comparison on this machine; methods that it lacks keep their rows.
 
-    Each row names its commit, because not all need be of one.
+    Each row names its commit, because commits may differ.
     """
-    told, here = json.loads(printed.read_text()), environment(torch.device("cpu"))
-    new = {row["method"]: {name: row[name] for name in KEPT} | {"commit": here["commit"]} for row in told["rows"]}
-    old = json.loads(RECORD.read_text()) if RECORD.exists() else {"rows": [], "config": told["config"]}
-    if _shared(told["config"]) != _shared(old["config"]):
-        raise SystemExit(f"{printed} was made under another configuration than {RECORD}: delete that first")
+    comparison, here = json.loads(printed.read_text()), environment(torch.device("cpu"))
+    new = {row["method"]: {name: row[name] for name in KEPT} | {"commit": here["commit"]} for row in comparison["rows"]}
+    old = json.loads(RECORD.read_text()) if RECORD.exists() else {"rows": [], "config": comparison["config"]}
+    if _shared(comparison["config"]) != _shared(old["config"]):
+        raise SystemExit(f"{printed} has another configuration than {RECORD}; delete {RECORD} first")
     rows = [new.pop(row["method"], {"commit": old["environment"]["commit"]} | row) for row in old["rows"]]
-    config = {**told["config"], "methods": old["config"]["methods"]}
+    config = {**comparison["config"], "methods": old["config"]["methods"]}
     record = {"what": "methods on the digits", "environment": here, "config": config}
     RECORD.write_text(json.dumps({**record, "rows": [*rows, *new.values()]}, indent=1, sort_keys=True) + "\n")
 
 
 def _shared(config: dict[str, Any]) -> tuple[TrainConfig, int]:
-    """What the methods of a comparison have in common; a field that came after it is at its default."""
+    """The settings shared by all methods of a comparison; fields added later have their defaults."""
     of_runs = {name: value for name, value in config.items() if name not in ("methods", "seeds")}
     return TrainConfig.from_json(of_runs), config["seeds"]
 
 
 def with_measured(card: str, method: str, digits: dict[str, Any], records: list[LedgerRecord]) -> str:
-    """The card of a method with its rows, those of its variants, and cross-entropy's to compare with."""
+    """The page of a method with its rows, those of its variants, and cross-entropy's for comparison."""
     variants = [name for name, kind in available().items() if kind.name == method]
     before, rest = card.split(f"{HEADING}\n\n", 1)
     own_words = OURS.sub("", rest).strip("\n")
@@ -81,7 +81,7 @@ def on_digits(variants: list[str], record: dict[str, Any]) -> str:
 
 
 def on_cifar(variants: list[str], records: list[LedgerRecord]) -> str:
-    """What the ledger has of a method under the frozen protocol; tables with other networks and CutMix are left out."""
+    """Rows of the ledger under the frozen protocol; other networks and CutMix are omitted."""
     by_cell = ledger.group_by_cell(records)
     cells = {
         (cell.setting, cell.method): cell for name in study_names() for cell in load_study(name).cells if is_plain(cell)
@@ -121,7 +121,7 @@ def accuracy(cell: dict[str, float | None]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--take", type=Path, metavar="FILE", help="what `vista compare --json` printed")
+    parser.add_argument("--take", type=Path, metavar="FILE", help="output of `vista compare --json`")
     options = parser.parse_args()
     if options.take:
         take(options.take)

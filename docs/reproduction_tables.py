@@ -1,6 +1,6 @@
-"""The tables of docs/reproduction.md, README.md and docs/index.md that grow with the ledger.
+"""Update the tables of docs/reproduction.md, README.md and docs/index.md that depend on the ledger.
 
-python docs/reproduction_tables.py     # writes them anew; the words around them are ours, and tests read them
+python docs/reproduction_tables.py     # the text around the tables is written by hand and checked by tests
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ FORGOTTEN = "| run | given validation labels | true validation labels | test lab
 OTHER_LABELS = "| labels | run | seeds | best | last | gain, best | gain, last | paper | gain, paper | most anchors |"
 WEIGHTS = "| weights | run | test, best validation epoch | test, last epoch | paper |"
 RISING = "| β | test, best validation epoch | test, last epoch | paper | most anchors |"
-IN_SHORT = (
+HEADLINE_HEAD = (
     "| method | seeds | best validation epoch | last epoch | past predictions kept | mean deviation gap, true labels |"
 )
 
@@ -75,7 +75,7 @@ class Ledger:
         return [run for run in self.runs(setting, method) if run.config.seed == 0]
 
     def gain(self, setting: str, method: str, which: str) -> str:
-        """Over plain training, seed by seed."""
+        """The gain over plain training, seed by seed."""
         ours = self.runs(setting, method) if method != "ce" else []
         return results_page.format_gain(results_page.average_gain(ours, self.runs(setting, "ce"), "accuracy", which))
 
@@ -103,14 +103,14 @@ def other_labels(known: Ledger) -> list[str]:
         for method, name in RUNS.items() if setting != AT_40 else ():
             runs = known.runs(setting, method)
             gains = [known.gain(setting, method, which) for which in WHICH]
-            theirs = _of_the_paper(setting, method)
+            paper = _paper_cells(setting, method)
             if runs:
-                rows.append(_row(setting, name, len(runs), *_accuracies(runs), *gains, *theirs, _anchors(runs)))
+                rows.append(_row(setting, name, len(runs), *_accuracies(runs), *gains, *paper, _anchors(runs)))
     return rows
 
 
 def weights(known: Ledger) -> list[str]:
-    """Of the first seed alone, which all of them have."""
+    """Of the first seed alone, which all methods have."""
     rows = []
     for method, name in ABLATIONS.items():
         runs, numbers = known.first_seed(AT_40, method), ablations.PAPER[method]
@@ -120,7 +120,7 @@ def weights(known: Ledger) -> list[str]:
 
 
 def schedules(known: Ledger) -> list[str]:
-    """Of the first seed alone, as well."""
+    """Of the first seed alone, which all schedules have."""
     rows = []
     for method, name in SCHEDULES.items():
         runs = known.first_seed(AT_40, method)
@@ -129,7 +129,7 @@ def schedules(known: Ledger) -> list[str]:
     return rows
 
 
-def in_short(known: Ledger) -> list[str]:
+def headline(known: Ledger) -> list[str]:
     rows = []
     for method, name in HEADLINE.items():
         runs = known.runs(AT_40, method)
@@ -146,12 +146,12 @@ def _anchors(runs: list[LedgerRecord]) -> str:
     return ", ".join(str(run.metrics["anchors_max"]) for run in runs if run.metrics["anchors_max"])
 
 
-def _number(of_the_paper: tuple[float, float] | None) -> str:
-    return "{:.2f} ± {:.2f}".format(*of_the_paper) if of_the_paper else ""
+def _number(paper: tuple[float, float] | None) -> str:
+    return "{:.2f} ± {:.2f}".format(*paper) if paper else ""
 
 
-def _of_the_paper(setting: str, method: str) -> tuple[str, str]:
-    """Its number and its gain over plain training."""
+def _paper_cells(setting: str, method: str) -> tuple[str, str]:
+    """The paper's number and its gain over plain training."""
     number, plain = paper_number(method, setting), paper_number("ce", setting)
     if number is None or plain is None:
         return "", ""
@@ -162,19 +162,19 @@ def _row(*cells: object) -> str:
     return " ".join(f"| {' | '.join(map(str, cells))} |".split())
 
 
-def with_table(text: str, head: str, rows: list[str]) -> str:
-    """The text with these rows below that head, in place of those there."""
+def replace_table(text: str, head: str, rows: list[str]) -> str:
+    """Replace the rows below a table head."""
     before, found, rest = text.partition(f"{head}\n")
     if not found:
-        raise SystemExit(f"no table has the head {head}")
+        raise SystemExit(f"the page has no table with the head {head}")
     after = rest[rest.index("\n\n") :]
     return before + "\n".join([head, "|" + "---|" * (head.count("|") - 1), *rows]) + after
 
 
 def pages(known: Ledger) -> dict[Path, str]:
-    """The pages as the ledger wants them."""
-    reading = ROOT / "docs" / "reproduction.md"
-    text = reading.read_text()
+    """The pages with up-to-date tables."""
+    reproduction = ROOT / "docs" / "reproduction.md"
+    text = reproduction.read_text()
     tables = {
         MEASURED: measured,
         FORGOTTEN: forgotten,
@@ -183,10 +183,10 @@ def pages(known: Ledger) -> dict[Path, str]:
         RISING: schedules,
     }
     for head, rows in tables.items():
-        text = with_table(text, head, rows(known))
-    written = {reading: text}
+        text = replace_table(text, head, rows(known))
+    written = {reproduction: text}
     for path in (ROOT / "README.md", ROOT / "docs" / "index.md"):
-        written[path] = with_table(path.read_text(), IN_SHORT, in_short(known))
+        written[path] = replace_table(path.read_text(), HEADLINE_HEAD, headline(known))
     return written
 
 

@@ -41,7 +41,7 @@ class ReproduceFlags(Output):
     """List the runs and an estimate of their hours, without running them."""
     only: Annotated[tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]], tyro.conf.arg(metavar="TERM")] = ()
     """Only runs whose name (setting, method, seed) has all of these terms; repeat --only for alternatives."""
-    seeds: int | None = None
+    seeds: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Number of seeds; by default the table's own."""
     at_most: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Run at most this many of the missing runs; all of them by default."""
