@@ -3,8 +3,8 @@
 ResNet-18, 32 x 32 pixels, 100 classes, batch 64: on CUDA compiled and captured as in every training, on the CPU eager
 with two threads. Cross-entropy and the method alternate, because the speed of a machine drifts, and the ratio is that
 of their fastest turns, which other processes disturbed least. Data are random: the time of a step does not depend on
-them. With `--methods` the other rows of an existing record are kept. `--table` prints the records in `results/` as the table
-of `docs/methods/README.md`.
+them. With `--methods` the other rows of an existing record are kept. `--table` prints the records in `results/` as
+the table of `docs/methods/README.md`.
 """
 
 from __future__ import annotations
