@@ -1,9 +1,10 @@
-"""How fast the core is on one CPU core: `python benchmarks/core.py --out results/core.json`.
+"""Measure the method's core on one CPU core: `python benchmarks/core.py --out results/core.json`.
 
-The sweep, the loss beside `F.cross_entropy` on the same logits, and the teacher beside a plain copy of the same bytes.
-The two of a pair are timed in turn, because a shared machine's pace drifts; what is reported is the lower quartile.
+Times the sweep, the loss compared with `F.cross_entropy` on the same logits, and the teacher compared with a plain copy
+of the same bytes. Both of a pair are timed alternately, because the speed of a shared machine drifts; the lower
+quartile is reported.
 
-On a card the teacher alone: `python benchmarks/core.py --device cuda --out results/core-h200.json`.
+On a GPU it measures the teacher alone: `python benchmarks/core.py --device cuda --out results/core-h200.json`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ STATE = (45_000, 100)  # samples and classes
 
 
 def alternating(repeats: int, **functions: Callable[[], Any]) -> dict[str, float]:
-    """Seconds of each function, the lower quartile of its times, called in turn."""
+    """Time functions alternately; return the lower quartile of each one's seconds."""
     times: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(repeats):
         for name, function in functions.items():
@@ -70,7 +71,7 @@ def losses() -> dict[str, float]:
 
 
 def teachers(anchors: int) -> dict[str, float]:
-    """The teacher on a CPU, in bytes of predictions it reads a second; beside it a plain copy of each state."""
+    """Time the teacher on the CPU by the bytes of predictions read, compared with a plain copy of each state."""
     predictions = {s: torch.rand(*STATE).half() for s in range(1, anchors + 1)}
     weights = dict.fromkeys(predictions, 1.0 / anchors)
     out, sink = torch.empty(STATE), torch.empty(STATE, dtype=torch.float16)
@@ -88,15 +89,15 @@ def teachers(anchors: int) -> dict[str, float]:
     }
 
 
-def teachers_on_a_card(anchors: int) -> dict[str, float]:
-    """The same by the card's own clock; beside it the fastest way to read as many bytes, one sum of one tensor."""
+def teachers_on_gpu(anchors: int) -> dict[str, float]:
+    """Time the teacher by GPU events, compared with one reduction over a tensor of as many bytes."""
     whole = torch.rand(anchors, *STATE, device="cuda").half()
     predictions = {s: rows.clone() for s, rows in enumerate(whole, start=1)}
     weights = dict.fromkeys(predictions, 1.0 / anchors)
     out = torch.empty(STATE, device="cuda")
     seconds = {
-        "teacher": seconds_on_a_card(lambda: teacher(predictions, weights, out)),
-        "read": seconds_on_a_card(lambda: whole.view(torch.int64).amax()),
+        "teacher": seconds_on_gpu(lambda: teacher(predictions, weights, out)),
+        "read": seconds_on_gpu(lambda: whole.view(torch.int64).amax()),
     }
     began = time.perf_counter()
     teacher(predictions, weights, out)
@@ -109,8 +110,8 @@ def teachers_on_a_card(anchors: int) -> dict[str, float]:
     }
 
 
-def seconds_on_a_card(function: Callable[[], Any], calls: int = 50) -> float:
-    """Seconds a call, of many enqueued one after another."""
+def seconds_on_gpu(function: Callable[[], Any], calls: int = 50) -> float:
+    """Seconds per call, averaged over many queued calls."""
     for _ in range(3):
         function()
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -124,13 +125,13 @@ def seconds_on_a_card(function: Callable[[], Any], calls: int = 50) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, help="where to write the record")
+    parser.add_argument("--out", type=Path, help="file of the record")
     parser.add_argument("--anchors", type=int, default=176)
     parser.add_argument("--device", type=torch.device, default=torch.device("cpu"), help="cpu (the default) or cuda")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.device.type == "cuda":
-        result = teachers_on_a_card(options.anchors)
+        result = teachers_on_gpu(options.anchors)
     else:
         result = sweeps() | losses() | teachers(options.anchors)
     for name, value in result.items():

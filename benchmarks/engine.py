@@ -1,4 +1,4 @@
-"""How fast a training goes: `python benchmarks/engine.py --root DATA --out results/engine.json`, on a card or a CPU.
+"""Measure training speed on a GPU or CPU: `python benchmarks/engine.py --root DATA --out results/engine.json`.
 
 Prints a table and writes a record with machine, versions and commit. Times are medians after a warm-up.
 """
@@ -38,7 +38,7 @@ def prepared(config: TrainConfig, folder: Path) -> Training:
 
 
 def steps_per_second(trainings: list[Training], steps: int, repeats: int = 3) -> float:
-    """Steps of all trainings together, side by side."""
+    """Total steps per second of concurrent trainings."""
     rates = []
     for _ in range(repeats):
         for training in trainings:
@@ -61,8 +61,8 @@ def wait() -> None:
 
 
 def epochs_by_turns(configs: dict[str, TrainConfig], folder: Path) -> dict[str, list[float]]:
-    """Time of every epoch but the first, with validation, test and the record; the runs take turns, now one first and
-    now the other, because a machine's pace drifts."""
+    """Time of every epoch but the first, with evaluation and record. The runs alternate in changing order, because the
+    speed of a machine drifts."""
     runs = {name: train(config, folder / f"{name}-by-turns") for name, config in configs.items()}
     times: dict[str, list[float]] = {name: [] for name in configs}
     for epoch in range(next(iter(configs.values())).epochs):
@@ -73,7 +73,7 @@ def epochs_by_turns(configs: dict[str, TrainConfig], folder: Path) -> dict[str, 
 
 
 def epoch_seconds(config: TrainConfig, folder: Path) -> float:
-    """Median time of an epoch with validation, test and the record, the first one left out."""
+    """Median time of an epoch but the first, with evaluation and record."""
     shutil.rmtree(folder, ignore_errors=True)
     job = Job(config, folder)
     run_jobs([job], lambda _job, _event: None)
@@ -114,8 +114,10 @@ def main() -> None:
     parser.add_argument("--network", default="resnet18")
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--epochs", type=int, default=6)
-    parser.add_argument("--at-once", type=int, default=5, help="1: only epochs, VISTA beside cross-entropy")
-    parser.add_argument("--out", type=Path, help="where to write the record")
+    parser.add_argument(
+        "--at-once", type=int, default=5, help="concurrent runs; 1 measures epochs alone, VISTA and cross-entropy"
+    )
+    parser.add_argument("--out", type=Path, help="file of the record")
     options = parser.parse_args()
     settings = {**preset("noisy"), "epochs": 200}
     config = TrainConfig(

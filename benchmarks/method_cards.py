@@ -1,8 +1,8 @@
-"""What every method reaches on the digits and on CIFAR-100, in its card.
+"""Write the results of every method on the digits and on CIFAR-100 into its page in docs/methods.
 
 vista compare --data digits --noise symmetric:0.4 --methods all --json > all.json
-python benchmarks/method_cards.py --take all.json     # makes results/digits_methods.json of it
-python benchmarks/method_cards.py                     # writes its rows and the ledger's into docs/methods/*.md
+python benchmarks/method_cards.py --take all.json     # writes results/digits_methods.json
+python benchmarks/method_cards.py                     # updates docs/methods/*.md from it and the ledger
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from typing import Any
 import torch
 
 from vista.methods import available
-from vista.reproduce import ledger, names, page, study
+from vista.reproduce import ledger, load_study, results_page, study_names
 from vista.reproduce.grid import Cell
 from vista.reproduce.ledger import LedgerRecord
-from vista.reproduce.runs import run_of
-from vista.reproduce.table1 import SETTINGS
+from vista.reproduce.studies.table1 import SETTINGS
 from vista.runs.config import TrainConfig
 from vista.runs.environment import environment
 
@@ -37,29 +36,29 @@ OURS = re.compile(
 
 
 def take(printed: Path) -> None:
-    """The record, from what the comparison printed on this machine; methods it leaves out keep their rows.
+    """Write the record from the output of a comparison on this machine; methods that it lacks keep their rows.
 
-    Each row names its commit, because not all need be of one.
+    Each row names its commit, because commits may differ.
     """
-    told, here = json.loads(printed.read_text()), environment(torch.device("cpu"))
-    new = {row["method"]: {name: row[name] for name in KEPT} | {"commit": here["commit"]} for row in told["rows"]}
-    old = json.loads(RECORD.read_text()) if RECORD.exists() else {"rows": [], "config": told["config"]}
-    if _shared(told["config"]) != _shared(old["config"]):
-        raise SystemExit(f"{printed} was made under another configuration than {RECORD}: delete that first")
+    comparison, here = json.loads(printed.read_text()), environment(torch.device("cpu"))
+    new = {row["method"]: {name: row[name] for name in KEPT} | {"commit": here["commit"]} for row in comparison["rows"]}
+    old = json.loads(RECORD.read_text()) if RECORD.exists() else {"rows": [], "config": comparison["config"]}
+    if _shared(comparison["config"]) != _shared(old["config"]):
+        raise SystemExit(f"{printed} has another configuration than {RECORD}; delete {RECORD} first")
     rows = [new.pop(row["method"], {"commit": old["environment"]["commit"]} | row) for row in old["rows"]]
-    config = {**told["config"], "methods": old["config"]["methods"]}
+    config = {**comparison["config"], "methods": old["config"]["methods"]}
     record = {"what": "methods on the digits", "environment": here, "config": config}
     RECORD.write_text(json.dumps({**record, "rows": [*rows, *new.values()]}, indent=1, sort_keys=True) + "\n")
 
 
 def _shared(config: dict[str, Any]) -> tuple[TrainConfig, int]:
-    """What the methods of a comparison have in common; a field that came after it is at its default."""
+    """The settings shared by all methods of a comparison; fields added later have their defaults."""
     of_runs = {name: value for name, value in config.items() if name not in ("methods", "seeds")}
     return TrainConfig.from_json(of_runs), config["seeds"]
 
 
 def with_measured(card: str, method: str, digits: dict[str, Any], records: list[LedgerRecord]) -> str:
-    """The card of a method with its rows, those of its variants, and cross-entropy's to compare with."""
+    """The page of a method with its rows, those of its variants, and cross-entropy's for comparison."""
     variants = [name for name, kind in available().items() if kind.name == method]
     before, rest = card.split(f"{HEADING}\n\n", 1)
     own_words = OURS.sub("", rest).strip("\n")
@@ -82,14 +81,18 @@ def on_digits(variants: list[str], record: dict[str, Any]) -> str:
 
 
 def on_cifar(variants: list[str], records: list[LedgerRecord]) -> str:
-    """What the ledger has of a method under the frozen protocol; tables with other networks and CutMix are left out."""
-    by_cell = ledger.by_cell(records)
-    cells = {(cell.setting, cell.method): cell for name in names() for cell in study(name).cells if is_plain(cell)}
+    """Rows of the ledger under the frozen protocol; other networks and CutMix are omitted."""
+    by_cell = ledger.group_by_cell(records)
+    cells = {
+        (cell.setting, cell.method): cell for name in study_names() for cell in load_study(name).cells if is_plain(cell)
+    }
     rows: list[str] = []
     for setting in SETTINGS:
         there = {method: cell for (where, method), cell in cells.items() if where == setting}
         own = [method for method in there if method.partition(":")[0] in variants and method != "ce"]
-        found = {method: runs for method in [*own, "ce"] if (runs := by_cell.get(run_of(there[method])))}
+        found = {
+            method: runs for method in [*own, "ce"] if (runs := by_cell.get(ledger.cell_key(there[method].config())))
+        }
         if found.keys() != {"ce"} or "ce" in variants:
             rows += [row(setting, method, runs) for method, runs in found.items()]
     if not rows:
@@ -106,7 +109,7 @@ def is_plain(cell: Cell) -> bool:
 
 
 def row(setting: str, method: str, runs: list[LedgerRecord]) -> str:
-    best, last = page.measured(runs, "accuracy", "best"), page.measured(runs, "accuracy", "last")
+    best, last = results_page.average(runs, "accuracy", "best"), results_page.average(runs, "accuracy", "last")
     most = [run.metrics["anchors_max"] for run in runs if run.metrics["anchors_max"] is not None]
     anchors = f"{statistics.fmean(most):.0f}" if most else ""
     return f"| {setting} | `{method}` | {len(runs)} | {best} | {last} | {anchors} |\n"
@@ -118,7 +121,7 @@ def accuracy(cell: dict[str, float | None]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--take", type=Path, metavar="FILE", help="what `vista compare --json` printed")
+    parser.add_argument("--take", type=Path, metavar="FILE", help="output of `vista compare --json`")
     options = parser.parse_args()
     if options.take:
         take(options.take)

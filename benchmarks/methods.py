@@ -1,10 +1,10 @@
-"""What a method's step costs beside cross-entropy's: `python benchmarks/methods.py --out results/methods-MACHINE.json`.
+"""Measure step times relative to cross-entropy: `python benchmarks/methods.py --out results/methods-MACHINE.json`.
 
-ResNet-18, 32 x 32 pixels, 100 classes, batch 64: on CUDA compiled and captured as in any training, on the CPU eagerly
-with two threads. Cross-entropy and the method take turns, because a machine's pace drifts, and the ratio is that of
-their fastest turns, which others disturbed least. Data are random: a step's time does not depend on them. With
-`--methods` the other rows of a record stay as they are. `--table` prints what the records in `results/` hold as the
-table of `docs/methods/README.md`.
+ResNet-18, 32 x 32 pixels, 100 classes, batch 64: on CUDA compiled and captured as in every training, on the CPU eager
+with two threads. Cross-entropy and the method alternate, because the speed of a machine drifts, and the ratio is that
+of their fastest turns, which other processes disturbed least. Data are random: the time of a step does not depend on
+them. With `--methods` the other rows of an existing record are kept. `--table` prints the records in `results/` as
+the table of `docs/methods/README.md`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LOSSES = 51
 NO_RECORD = "No record of step times is in `results/` yet."
 
 
-def random_pictures(path: Path, samples: int) -> None:
+def random_images(path: Path, samples: int) -> None:
     rng = np.random.default_rng(0)
     arrays: dict[str, np.ndarray] = {}
     for part, count in (("train", samples), ("test", CLASSES)):
@@ -52,7 +52,7 @@ def random_pictures(path: Path, samples: int) -> None:
 
 
 def prepared(config: TrainConfig, folder: Path) -> Training:
-    """A training before its first step; what it would have to train first is a fresh network here."""
+    """Prepare a training; networks that it would have to train first are untrained here."""
     run = resolve(config)
     chosen = run.chosen
     sizes = DataDescription("random", tuple(map(str, range(CLASSES))), (3, PIXELS, PIXELS))
@@ -75,10 +75,10 @@ def seconds_per_step(training: Training, steps: int) -> float:
 
 
 def loss_milliseconds(training: Training) -> float | None:
-    """Loss and gradient on given logits, the network left out; ``None`` where a method asks more of a network.
+    """Time loss and gradient on given logits without a network; ``None`` for methods that need more of the network.
 
-    A step of a large network drifts by more than such a loss takes, so that on a CPU this says what the ratio cannot.
-    On a card it would say nothing: there the loss is part of a captured step.
+    On a CPU the time of a step varies by more than such a loss takes, so the ratio alone cannot show it. On a GPU the
+    loss is part of the captured step.
     """
     with training.context():
         training.begin_epoch()
@@ -89,7 +89,7 @@ def loss_milliseconds(training: Training) -> float | None:
             wait()
             began = time.perf_counter()
             try:
-                training.method.loss(Says(logits), batch).backward()
+                training.method.loss(ConstantNetwork(logits), batch).backward()
             except (AttributeError, TypeError, ValueError, RuntimeError):
                 return None
             wait()
@@ -97,8 +97,8 @@ def loss_milliseconds(training: Training) -> float | None:
     return 1000 * statistics.median(times)
 
 
-class Says(nn.Module):
-    """A network that has its answer ready."""
+class ConstantNetwork(nn.Module):
+    """A network that returns given logits."""
 
     def __init__(self, logits: Tensor) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ def wait() -> None:
 
 
 def compare(base: Training, other: Training, steps: int, turns: int) -> dict[str, float]:
-    """Both by turns, after one turn that does not count."""
+    """Time both alternately, after a warm-up turn."""
     pairs = [(seconds_per_step(base, steps), seconds_per_step(other, steps)) for _ in range(turns + 1)][1:]
     plain, ours = min(first for first, _ in pairs), min(second for _, second in pairs)
     ratios = [second / first for first, second in pairs]
@@ -129,14 +129,14 @@ def compare(base: Training, other: Training, steps: int, turns: int) -> dict[str
 
 
 def measure(methods: list[str], device: str, steps: int, turns: int, out: Path | None) -> None:
-    """What was measured, where, and the result by method: the record is there from the first method on."""
+    """Measure methods one by one; the record is written after each."""
     if device == "cpu":
         torch.set_num_threads(THREADS)
-    with tempfile.TemporaryDirectory() as place, deterministic(False):
-        data = Path(place) / "pictures.npz"
-        random_pictures(data, SAMPLES[device])
+    with tempfile.TemporaryDirectory() as folder, deterministic(False):
+        data = Path(folder) / "images.npz"
+        random_images(data, SAMPLES[device])
         config = TrainConfig(data=f"npz:{data}", network="resnet18", batch_size=BATCH, device=device, method=BASE)
-        base = prepared(config, Path(place) / "base")
+        base = prepared(config, Path(folder) / "base")
         result: dict[str, Any] = json.loads(out.read_text())["result"] if out and out.exists() else {}
         record = {
             "what": "methods", "base": BASE, "network": "resnet18", "pixels": PIXELS, "classes": CLASSES,
@@ -146,12 +146,12 @@ def measure(methods: list[str], device: str, steps: int, turns: int, out: Path |
         }  # fmt: skip
         for name in methods:
             try:
-                other = prepared(TrainConfig(**{**vars(config), "method": name}), Path(place) / name)
+                other = prepared(TrainConfig(**{**vars(config), "method": name}), Path(folder) / name)
                 result[name] = compare(base, other, min(steps, base.loader.full_steps), turns)
                 if device == "cpu":
                     result[name]["loss_milliseconds"] = loss_milliseconds(other)
                 del other
-            except Exception as error:  # the others are measured all the same; the table has no row for this one
+            except Exception as error:  # measure the others; the table has no row for this one
                 print(f"{name:22} failed: {error!r}", flush=True)
                 continue
             print(f"{name:22} {result[name]['milliseconds']:10.3f} ms {result[name]['ratio']:8.3f}", flush=True)
@@ -164,7 +164,7 @@ def measure(methods: list[str], device: str, steps: int, turns: int, out: Path |
 
 
 def table(results: Path = RESULTS) -> str:
-    """Markdown: a row for each method, a column for each record."""
+    """A Markdown table with a row per method and a column per record."""
     records = [json.loads(path.read_text()) for path in sorted(results.glob("methods-*.json"))]
     if not records:
         return NO_RECORD
@@ -177,7 +177,7 @@ def table(results: Path = RESULTS) -> str:
 
 
 def cell(row: dict[str, Any] | None, kind: str) -> str:
-    """The ratio, and on a CPU what the loss alone takes, where that is known."""
+    """The ratio, and on a CPU the time of the loss alone if known."""
     if row is None:
         return ""
     alone = row.get("loss_milliseconds") if kind == "cpu" else None
@@ -185,7 +185,7 @@ def cell(row: dict[str, Any] | None, kind: str) -> str:
 
 
 def title(record: dict[str, Any]) -> str:
-    """The machine, and what 1.00 is there."""
+    """The machine, and the step time that 1.00 stands for."""
     machine, threads = record["environment"]["device"], record["environment"]["threads"]
     step = statistics.median(row["base_milliseconds"] for row in record["result"].values())
     where = f"{machine}, {threads} threads" if record["kind"] == "cpu" else machine
@@ -195,11 +195,11 @@ def title(record: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--methods", default="all", help="names, separated by commas")
+    parser.add_argument("--methods", default="all", help="method names, separated by commas")
     parser.add_argument("--steps", type=int, help="steps in a turn")
     parser.add_argument("--turns", type=int, default=TURNS, help="turns of each method")
-    parser.add_argument("--out", type=Path, help="where to write the record")
-    parser.add_argument("--table", action="store_true", help="print the table of the records, and measure nothing")
+    parser.add_argument("--out", type=Path, help="file of the record")
+    parser.add_argument("--table", action="store_true", help="print the table of the records without measuring")
     options = parser.parse_args()
     if options.table:
         print(table())

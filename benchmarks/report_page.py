@@ -1,8 +1,8 @@
-"""How large the page gets and how fast it opens: 3 runs of 200 epochs x 5,000 samples, 500 suspected labels.
+"""Measure the size and opening time of a report: 3 runs of 200 epochs x 5,000 samples, 500 suspected labels.
 
     python benchmarks/report_page.py
 
-The bits are drawn at random and the pictures are noise, which no compression makes smaller: a real page is lighter.
+Trajectories and images are random and do not compress, so real pages are smaller.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ class Arguments:
     runs: int = 3
     """Runs of different methods."""
     epochs: int = 200
-    """Epochs of each."""
+    """Epochs of each run."""
     samples: int = 5000
     """Validation samples."""
     suspects: int = 500
-    """Suspected labels, each with a picture of 32 x 32 pixels."""
+    """Suspected labels, each with an image of 32 x 32 pixels."""
     times: int = 5
-    """How often the page is opened."""
+    """Number of times the page is opened."""
     browser: str = shutil.which("chromium") or "chromium"
-    """The browser."""
+    """Browser executable."""
     out: str = "results/report_page.json"
-    """The record."""
+    """File of the record."""
 
 
 def main(args: Arguments) -> None:
@@ -59,7 +59,7 @@ def main(args: Arguments) -> None:
     record = {
         "config": sizes,
         "environment": environment(torch.device("cpu")),
-        "load_average": round(os.getloadavg()[0], 1),  # how busy the machine was: times depend on it
+        "load_average": round(os.getloadavg()[0], 1),  # times depend on the load of the machine
         "cores": os.cpu_count(),
         "bytes": len(text.encode()),
         "write_seconds": round(written, 3),
@@ -68,30 +68,30 @@ def main(args: Arguments) -> None:
     Path(args.out).parent.mkdir(parents=True, exist_ok=True)
     Path(args.out).write_text(json.dumps(record, indent=1) + "\n")
     size, drawn = record["bytes"] / 1e6, record["open_seconds"]["median"]
-    print(f"{size:.2f} MB, written in {written:.2f} s, drawn {drawn:.2f} s after it is asked for")
-    print(f"wrote {args.out}")
+    print(f"{size:.2f} MB, written in {written:.2f} s, drawn {drawn:.2f} s after the request")
+    print(f"Wrote {args.out}")
 
 
 def made_payload(args: Arguments) -> dict:
-    """As of real runs, but for the suspects, which would need a data set."""
+    """The data of a page; the suspects are made up, because real ones need a data set."""
     generator = np.random.default_rng(0)
     data = payload([made_run(args, number, generator) for number in range(args.runs)])
     classes = [f"class {k}" for k in range(100)]
     rows = [
         {
-            "id": place,
-            "given": place % 100,
-            "suggested": (place + 1) % 100,
-            "score": 0.9 - 0.0005 * place,
+            "id": number,
+            "given": number % 100,
+            "suggested": (number + 1) % 100,
+            "score": 0.9 - 0.0005 * number,
             "picture": thumbnail(generator.integers(0, 256, (32, 32, 3), dtype=np.uint8)),
         }
-        for place in range(args.suspects)
+        for number in range(args.suspects)
     ]
     return {**data, "suspects": {"rows": rows, "classes": classes, "note": "Made up."}}
 
 
 def made_run(args: Arguments, number: int, generator: np.random.Generator) -> Run:
-    """Samples of different difficulty, right ever more often."""
+    """A run on samples of varying difficulty whose accuracy rises."""
     difficulty = generator.random(args.samples)
     skill = np.linspace(0.1, 0.8, args.epochs)[:, None]
     right = generator.random((args.epochs, args.samples)) < np.clip(skill * 1.5 - difficulty, 0.02, 0.98)
@@ -111,7 +111,7 @@ def made_run(args: Arguments, number: int, generator: np.random.Generator) -> Ru
 
 
 def open_times(args: Arguments, path: Path) -> list[float]:
-    """Seconds from the request to the page's own word that everything is drawn, in a fresh tab each time."""
+    """Seconds from the request until the page reports that it is drawn, in a new tab each time."""
     times = []
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=args.browser, args=["--no-sandbox", "--disable-gpu"])

@@ -1,7 +1,7 @@
-"""Where a step's time goes on a card: `python benchmarks/step_profile.py --out results/step-profile-MACHINE.json`.
+"""Profile a training step on a GPU: `python benchmarks/step_profile.py --out results/step-profile-MACHINE.json`.
 
-Plain training of a ResNet-18 on 32 x 32 pixels, batch 64, compiled and captured as in any training. Kernels are those
-of a few replayed steps, by name and by what they do; their times add up to the step's where none run side by side.
+Plain training of a ResNet-18 on 32 x 32 pixels, batch 64, compiled and captured as in every training. The kernels of a
+few replayed steps are grouped by name and by purpose; their times add up to the step time unless kernels overlap.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from methods import BASE, BATCH, SAMPLES, prepared, random_pictures, seconds_per_step, wait
+from methods import BASE, BATCH, SAMPLES, prepared, random_images, seconds_per_step, wait
 from torch.profiler import ProfilerActivity, profile
 
 from vista.runs.config import TrainConfig
@@ -24,8 +24,8 @@ from vista.runs.environment import environment
 from vista.training.scheduler import deterministic
 
 TIMED, PROFILED = 200, 20  # steps
-NAME = 120  # letters of a kernel's name; templates go on for pages
-KINDS = {  # the first pattern that is found in a kernel's name says what it does
+NAME = 120  # characters kept of a kernel's name; template arguments can be very long
+KINDS = {  # the first matching pattern determines the kind
     "convolution, gradient of weights": "wgrad",
     "convolution, gradient of inputs": "dgrad",
     "convolution, forward": "fprop|convolve|ImplicitGemm",
@@ -44,7 +44,7 @@ def kind_of(kernel: str) -> str:
 def by_kernel(
     events: Iterable[torch.autograd.profiler_util.FunctionEvent], steps: int
 ) -> dict[str, tuple[float, float]]:
-    """Times a step, and microseconds a step."""
+    """Calls and microseconds per step, by kernel."""
     found: dict[str, list[float]] = defaultdict(list)
     for event in events:
         found[event.name[:NAME]].append(event.device_time_total)
@@ -52,11 +52,11 @@ def by_kernel(
 
 
 def measure() -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as place, deterministic(False):
-        data = Path(place) / "pictures.npz"
-        random_pictures(data, SAMPLES["cuda"])
+    with tempfile.TemporaryDirectory() as folder, deterministic(False):
+        data = Path(folder) / "images.npz"
+        random_images(data, SAMPLES["cuda"])
         config = TrainConfig(data=f"npz:{data}", network="resnet18", batch_size=BATCH, device="cuda", method=BASE)
-        training = prepared(config, Path(place) / "run")
+        training = prepared(config, Path(folder) / "run")
         seconds_per_step(training, TIMED)
         step = seconds_per_step(training, TIMED)
         with training.context():
@@ -83,12 +83,12 @@ def measure() -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the record here")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="file of the record")
     options = parser.parse_args()
     if not torch.cuda.is_available():
-        raise SystemExit("there is no CUDA device here, and a step on the CPU is not captured")
+        raise SystemExit("step_profile needs a CUDA device: steps on the CPU are not captured")
     record = measure()
-    print(f"a step takes {record['step_microseconds']:.0f} microseconds; its kernels:")
+    print(f"One step takes {record['step_microseconds']:.0f} microseconds. Kernels, in microseconds:")
     for kind, microseconds in record["kinds"].items():
         print(f"{microseconds:8.1f}  {kind}")
     if options.out:

@@ -1,18 +1,18 @@
-"""Which wrong labels are found: our final teacher against cleanlab, on the same network and labels.
+"""Compare how well VISTA's final teacher and cleanlab find wrong labels, on the same network and labels.
 
     python benchmarks/suspected_labels.py --data digits --noise symmetric:0.4 asymmetric:0.4 --seeds 3 4 5
     python benchmarks/suspected_labels.py --data cifar100 --noise human --root DATA --seeds 0 1 2
 
-cleanlab is given what it recommends, out-of-fold predictions (5 folds, each a training of its own by plain
-cross-entropy), and what costs nothing, the plain run's own predictions of its training samples. Ours are the teachers
-that VISTA runs end with, at no further training. Every run is kept in --runs and used again. Where a machine trains
-fast but has no cleanlab, `--train-only` stops when the predictions are in --runs; the folder is scored elsewhere.
+cleanlab receives the out-of-fold predictions that it recommends (5 folds, each trained separately with cross-entropy),
+and also the plain run's own predictions of its training samples, which cost nothing. Ours are the teachers at the end
+of VISTA runs, without further training. All runs are kept in --runs and reused. On a machine that trains fast but lacks
+cleanlab, `--train-only` stops once the predictions are in --runs; copy the folder to another machine to score it.
 
-The form of our score (a share of belief, each class measured by its threshold) was chosen among eleven where the truth
-was looked at: on the digits with seeds 0, 1 and 2, and on CIFAR-100 with human noise and seed 0. A first choice among
-seven, a margin over the thresholds, had been made on the digits alone and fell behind cleanlab on CIFAR-100. Those
-seeds are no fair test of it: use others. cleanlab is scored by its default and by its other two scores, so that it has
-a choice as well.
+The form of our score (a share of belief, each class relative to its threshold) was selected from eleven candidates with
+the true labels known: on the digits with seeds 0, 1 and 2, and on CIFAR-100 with human noise and seed 0. An earlier
+choice from seven candidates, a margin over the thresholds, was made on the digits alone and was worse than cleanlab on
+CIFAR-100. These seeds are therefore not a fair test; use others. cleanlab is scored by its default and by its two other
+scores, so that it has a choice too.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ class Arguments:
     folds: int = 5
     """Folds of the out-of-fold predictions."""
     epochs: int | None = None
-    """Epochs of every run; the preset's if not given."""
+    """Epochs of every run; the preset's by default."""
     runs: str = "runs/suspected_labels"
-    """Where the runs are kept."""
+    """Folder of the runs."""
     out: str | None = None
-    """The record; results/suspected_labels_DATA.json if not given."""
+    """File of the record; results/suspected_labels_DATA.json by default."""
     threads: int = 1
     """CPU threads."""
     train_only: bool = False
-    """Stop when every prediction is there."""
+    """Stop after training, before cleanlab is needed."""
 
 
 def main(args: Arguments) -> None:
@@ -82,7 +82,7 @@ def main(args: Arguments) -> None:
     if args.train_only:
         return
     results = [compare(args, noise, seed) for noise in args.noise for seed in args.seeds]
-    rows = summarised(results)
+    rows = summarise(results)
     config = {
         k: v for k, v in base_config(args, args.noise[0], args.seeds[0]).to_json().items() if k not in ("root", "seed")
     }
@@ -98,7 +98,7 @@ def main(args: Arguments) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n")
     print_table(rows)
-    print(f"wrote {out}")
+    print(f"Wrote {out}")
 
 
 def base_config(args: Arguments, noise: str, seed: int) -> TrainConfig:
@@ -108,53 +108,53 @@ def base_config(args: Arguments, noise: str, seed: int) -> TrainConfig:
     return TrainConfig(data=args.data, root=args.root, noise=noise, method="ce", seed=seed, **values)
 
 
-def place_of(args: Arguments, noise: str, seed: int) -> Path:
+def runs_folder(args: Arguments, noise: str, seed: int) -> Path:
     return Path(args.runs) / f"{args.data}-{noise.replace(':', '-')}-seed{seed}"
 
 
 def trained_on(args: Arguments) -> dict[str, Any]:
-    """The machine of the runs, which may not be this one."""
-    return RunFolder(place_of(args, args.noise[0], args.seeds[0]) / "ce").environment()
+    """The environment of the runs, which may have been made on another machine."""
+    return RunFolder(runs_folder(args, args.noise[0], args.seeds[0]) / "ce").environment()
 
 
 def train_all(args: Arguments, noise: str, seed: int) -> None:
-    """The runs of one noise and seed, side by side where they can be, and what they predict."""
-    base, place = base_config(args, noise, seed), place_of(args, noise, seed)
-    predictions = place / PREDICTIONS
+    """Train the runs of one noise and seed, concurrently where possible, and save their predictions."""
+    base, folder = base_config(args, noise, seed), runs_folder(args, noise, seed)
+    predictions = folder / PREDICTIONS
     if predictions.exists():
         return
-    run([Job(replace(base, method=method), place / method) for method in ("ce", *OURS)])
-    plain = RunFolder(place / "ce")
+    run([Job(replace(base, method=method), folder / method) for method in ("ce", *OURS)])
+    plain = RunFolder(folder / "ce")
     positions = plain.split().train
     data = source.load(args.data, args.root)
     inputs, given = np.asarray(data.inputs[positions]), plain.labels().given[positions]
-    found = {f"own.{which}": predicted(plain, which, data, inputs) for which in WEIGHTS}
-    found |= out_of_fold_predictions(args, base, place, inputs, given)
+    found = {f"own.{which}": predict(plain, which, data, inputs) for which in WEIGHTS}
+    found |= out_of_fold_predictions(args, base, folder, inputs, given)
     save_file(found, predictions)
 
 
 def compare(args: Arguments, noise: str, seed: int) -> dict[str, Any]:
-    """All ways of ranking the training labels of one noise and seed."""
+    """Score all rankings of the training labels of one noise and seed."""
     from cleanlab.filter import find_label_issues
     from cleanlab.rank import get_label_quality_scores
 
-    base, place = base_config(args, noise, seed), place_of(args, noise, seed)
-    plain = RunFolder(place / "ce")
+    base, folder = base_config(args, noise, seed), runs_folder(args, noise, seed)
+    plain = RunFolder(folder / "ce")
     labels, split = plain.labels(), plain.split()
     given, wrong = labels.given[split.train], (labels.given != labels.true)[split.train]
     found: dict[str, Any] = {}
     for method in OURS:
-        ranked = suspects.of_run(RunFolder(place / method))
+        ranked = suspects.of_run(RunFolder(folder / method))
         order = np.argsort(ranked.ids)
-        found[f"{method}: final teacher"] = measured(ranked.score[order], wrong, ranked.estimated, 0)
-    predictions = load_file(place / PREDICTIONS)
+        found[f"{method}: final teacher"] = score_ranking(ranked.score[order], wrong, ranked.estimated, 0)
+    predictions = load_file(folder / PREDICTIONS)
     for which in WEIGHTS:
         for name, extra in (("own", 0), ("out-of-fold", args.folds * base.epochs)):
             probs = predictions[f"{name}.{which}"].astype(np.float64)
             issues = int(find_label_issues(given, probs, n_jobs=1).sum())
             for title, options in CLEANLAB.items():
                 quality = get_label_quality_scores(given, probs, **options)
-                found[f"cleanlab: {name}, {which}, {title}"] = measured(1 - quality, wrong, issues, extra)
+                found[f"cleanlab: {name}, {which}, {title}"] = score_ranking(1 - quality, wrong, issues, extra)
     return {"noise": noise, "seed": seed, "found": found}
 
 
@@ -169,7 +169,7 @@ def run(jobs: list[Job]) -> None:
             raise job.error
 
 
-def predicted(folder: RunFolder, which: Which, data: source.Source, inputs: np.ndarray) -> np.ndarray:
+def predict(folder: RunFolder, which: Which, data: source.Source, inputs: np.ndarray) -> np.ndarray:
     device = torch.device(folder.config().device)
     placed = Inputs(inputs, data.mean, data.std, device, torch.float32)
     network = on_device(load_model(folder.path, which), device)
@@ -182,31 +182,31 @@ def predicted(folder: RunFolder, which: Which, data: source.Source, inputs: np.n
 
 
 def out_of_fold_predictions(
-    args: Arguments, base: TrainConfig, place: Path, inputs: np.ndarray, given: np.ndarray
+    args: Arguments, base: TrainConfig, folder: Path, inputs: np.ndarray, given: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Each sample predicted by a network that did not train on it."""
+    """Predict each sample with a network that was not trained on it."""
     data = source.load(args.data, args.root)
     fold_of = stratified_folds(given, args.folds, base.seed)
     share = base.validation if base.validation < 1 else base.validation / len(data.for_training)
     jobs = []
     for number in range(args.folds):
         inside, outside = fold_of != number, fold_of == number
-        file = place / f"fold{number}.npz"
+        file = folder / f"fold{number}.npz"
         np.savez(file, x_train=inputs[inside], y_train=given[inside], x_test=inputs[outside], y_test=given[outside])
         config = replace(base, data=f"npz:{file}", noise="none", validation=share, flip=data.flip, padding=data.padding)
-        jobs.append(Job(config, place / f"fold{number}"))
+        jobs.append(Job(config, folder / f"fold{number}"))
     run(jobs)
     probs = {f"out-of-fold.{w}": np.zeros((len(given), data.num_classes), np.float32) for w in WEIGHTS}
     for number, job in enumerate(jobs):
         fold, outside = source.load(job.config.data), fold_of == number
         for which in WEIGHTS:
-            probs[f"out-of-fold.{which}"][outside] = predicted(RunFolder(job.out), which, fold, inputs[outside])
+            probs[f"out-of-fold.{which}"][outside] = predict(RunFolder(job.out), which, fold, inputs[outside])
         Path(job.config.data.removeprefix("npz:")).unlink()
     return probs
 
 
 def stratified_folds(labels: np.ndarray, folds: int, seed: int) -> np.ndarray:
-    """The fold of each sample, each with its share of every class."""
+    """Assign each sample a fold, with equal shares of every class."""
     rng, fold_of = np.random.default_rng(seed), np.empty(len(labels), np.int64)
     for label in np.unique(labels):
         members = rng.permutation(np.flatnonzero(labels == label))
@@ -214,7 +214,7 @@ def stratified_folds(labels: np.ndarray, folds: int, seed: int) -> np.ndarray:
     return fold_of
 
 
-def measured(score: np.ndarray, wrong: np.ndarray, estimated: int, extra_epochs: int) -> dict[str, float]:
+def score_ranking(score: np.ndarray, wrong: np.ndarray, estimated: int, extra_epochs: int) -> dict[str, float]:
     quality = suspects.ranking_quality(score, wrong)
     return {
         "auroc": quality["auroc"],
@@ -226,7 +226,7 @@ def measured(score: np.ndarray, wrong: np.ndarray, estimated: int, extra_epochs:
     }
 
 
-def summarised(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Mean and standard error over the seeds."""
     rows = []
     for noise in dict.fromkeys(result["noise"] for result in results):

@@ -1,15 +1,16 @@
-"""The tables of docs/reproduction.md, README.md and docs/index.md that grow with the ledger.
+"""Update the tables of docs/reproduction.md, README.md and docs/index.md that depend on the ledger.
 
-python docs/reproduction_tables.py     # writes them anew; the words around them are ours, and tests read them
+python docs/reproduction_tables.py     # the text around the tables is written by hand and checked by tests
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from vista.reproduce import ablations, beta, ledger, page, protocol
+from vista.reproduce import ledger, protocol, results_page
 from vista.reproduce.ledger import LedgerRecord
-from vista.reproduce.table1 import SETTINGS, papers
+from vista.reproduce.studies import ablations, beta
+from vista.reproduce.studies.table1 import SETTINGS, paper_number
 
 ROOT = Path(__file__).parents[1]
 WHICH = ("best", "last")
@@ -55,7 +56,7 @@ FORGOTTEN = "| run | given validation labels | true validation labels | test lab
 OTHER_LABELS = "| labels | run | seeds | best | last | gain, best | gain, last | paper | gain, paper | most anchors |"
 WEIGHTS = "| weights | run | test, best validation epoch | test, last epoch | paper |"
 RISING = "| β | test, best validation epoch | test, last epoch | paper | most anchors |"
-IN_SHORT = (
+HEADLINE_HEAD = (
     "| method | seeds | best validation epoch | last epoch | past predictions kept | mean deviation gap, true labels |"
 )
 
@@ -64,19 +65,19 @@ class Ledger:
     """The runs under the frozen protocol, by setting and method."""
 
     def __init__(self, results: Path) -> None:
-        self._by_cell = ledger.by_cell(ledger.read(results))
+        self._by_cell = ledger.group_by_cell(ledger.read(results))
 
     def runs(self, setting: str, method: str) -> list[LedgerRecord]:
-        cell = ledger.cell_of(protocol.configuration(method, SETTINGS[setting], 0))
+        cell = ledger.cell_key(protocol.make_config(method, SETTINGS[setting], 0))
         return sorted(self._by_cell.get(cell, []), key=lambda record: record.config.seed)
 
     def first_seed(self, setting: str, method: str) -> list[LedgerRecord]:
         return [run for run in self.runs(setting, method) if run.config.seed == 0]
 
     def gain(self, setting: str, method: str, which: str) -> str:
-        """Over plain training, seed by seed."""
+        """The gain over plain training, seed by seed."""
         ours = self.runs(setting, method) if method != "ce" else []
-        return page.signed(page.gain(ours, self.runs(setting, "ce"), "accuracy", which))
+        return results_page.format_gain(results_page.average_gain(ours, self.runs(setting, "ce"), "accuracy", which))
 
 
 def measured(known: Ledger) -> list[str]:
@@ -92,7 +93,7 @@ def forgotten(known: Ledger) -> list[str]:
     rows = []
     for method, name in RUNS.items():
         runs = known.runs(AT_40, method)
-        rows.append(_row(name, *(page.measured(runs, gap, "last") for gap in GAPS)))
+        rows.append(_row(name, *(results_page.average(runs, gap, "last") for gap in GAPS)))
     return rows
 
 
@@ -102,14 +103,14 @@ def other_labels(known: Ledger) -> list[str]:
         for method, name in RUNS.items() if setting != AT_40 else ():
             runs = known.runs(setting, method)
             gains = [known.gain(setting, method, which) for which in WHICH]
-            theirs = _of_the_paper(setting, method)
+            paper = _paper_cells(setting, method)
             if runs:
-                rows.append(_row(setting, name, len(runs), *_accuracies(runs), *gains, *theirs, _anchors(runs)))
+                rows.append(_row(setting, name, len(runs), *_accuracies(runs), *gains, *paper, _anchors(runs)))
     return rows
 
 
 def weights(known: Ledger) -> list[str]:
-    """Of the first seed alone, which all of them have."""
+    """Of the first seed alone, which all methods have."""
     rows = []
     for method, name in ABLATIONS.items():
         runs, numbers = known.first_seed(AT_40, method), ablations.PAPER[method]
@@ -119,7 +120,7 @@ def weights(known: Ledger) -> list[str]:
 
 
 def schedules(known: Ledger) -> list[str]:
-    """Of the first seed alone, as well."""
+    """Of the first seed alone, which all schedules have."""
     rows = []
     for method, name in SCHEDULES.items():
         runs = known.first_seed(AT_40, method)
@@ -128,30 +129,30 @@ def schedules(known: Ledger) -> list[str]:
     return rows
 
 
-def in_short(known: Ledger) -> list[str]:
+def headline(known: Ledger) -> list[str]:
     rows = []
     for method, name in HEADLINE.items():
         runs = known.runs(AT_40, method)
-        gap = f"{page.measured(runs, 'gap_true', 'last')} %"
+        gap = f"{results_page.average(runs, 'gap_true', 'last')} %"
         rows.append(_row(name, len(runs), *_accuracies(runs), _anchors(runs), gap))
     return rows
 
 
 def _accuracies(runs: list[LedgerRecord]) -> list[str]:
-    return [str(page.measured(runs, "accuracy", which)) for which in WHICH]
+    return [str(results_page.average(runs, "accuracy", which)) for which in WHICH]
 
 
 def _anchors(runs: list[LedgerRecord]) -> str:
     return ", ".join(str(run.metrics["anchors_max"]) for run in runs if run.metrics["anchors_max"])
 
 
-def _number(of_the_paper: tuple[float, float] | None) -> str:
-    return "{:.2f} ± {:.2f}".format(*of_the_paper) if of_the_paper else ""
+def _number(paper: tuple[float, float] | None) -> str:
+    return "{:.2f} ± {:.2f}".format(*paper) if paper else ""
 
 
-def _of_the_paper(setting: str, method: str) -> tuple[str, str]:
-    """Its number and its gain over plain training."""
-    number, plain = papers(method, setting), papers("ce", setting)
+def _paper_cells(setting: str, method: str) -> tuple[str, str]:
+    """The paper's number and its gain over plain training."""
+    number, plain = paper_number(method, setting), paper_number("ce", setting)
     if number is None or plain is None:
         return "", ""
     return _number((number.value, number.error)), f"{number.value - plain.value:+.2f}" if method != "ce" else ""
@@ -161,19 +162,19 @@ def _row(*cells: object) -> str:
     return " ".join(f"| {' | '.join(map(str, cells))} |".split())
 
 
-def with_table(text: str, head: str, rows: list[str]) -> str:
-    """The text with these rows below that head, in place of those there."""
+def replace_table(text: str, head: str, rows: list[str]) -> str:
+    """Replace the rows below a table head."""
     before, found, rest = text.partition(f"{head}\n")
     if not found:
-        raise SystemExit(f"no table has the head {head}")
+        raise SystemExit(f"the page has no table with the head {head}")
     after = rest[rest.index("\n\n") :]
     return before + "\n".join([head, "|" + "---|" * (head.count("|") - 1), *rows]) + after
 
 
 def pages(known: Ledger) -> dict[Path, str]:
-    """The pages as the ledger wants them."""
-    reading = ROOT / "docs" / "reproduction.md"
-    text = reading.read_text()
+    """The pages with up-to-date tables."""
+    reproduction = ROOT / "docs" / "reproduction.md"
+    text = reproduction.read_text()
     tables = {
         MEASURED: measured,
         FORGOTTEN: forgotten,
@@ -182,10 +183,10 @@ def pages(known: Ledger) -> dict[Path, str]:
         RISING: schedules,
     }
     for head, rows in tables.items():
-        text = with_table(text, head, rows(known))
-    written = {reading: text}
+        text = replace_table(text, head, rows(known))
+    written = {reproduction: text}
     for path in (ROOT / "README.md", ROOT / "docs" / "index.md"):
-        written[path] = with_table(path.read_text(), IN_SHORT, in_short(known))
+        written[path] = replace_table(path.read_text(), HEADLINE_HEAD, headline(known))
     return written
 
 

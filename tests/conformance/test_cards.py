@@ -107,7 +107,7 @@ def test_rows_that_are_measured_again_join_the_record_under_its_configuration_al
     assert [row["method"] for row in taken["rows"]] == methods
     assert [row["method"] for row in taken["rows"] if row["seconds"] == -1] == ["byot"]
     printed.write_text(json.dumps({"config": record["config"] | {"lr": 0.5}, "rows": again}))
-    with pytest.raises(SystemExit, match="under another configuration"):
+    with pytest.raises(SystemExit, match="has another configuration"):
         cards.take(printed)
 
 

@@ -1,25 +1,50 @@
-"""The paper's tables and figures again: one file each with its grid and the paper's numbers, found by name."""
+"""Reproduction of the paper's tables and figures: which runs they need, and our results beside the paper's numbers."""
 
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
 import pkgutil
 
+from vista.reproduce import studies
 from vista.reproduce.grid import Study
 
-_MACHINERY = ("grid", "ledger", "page", "protocol", "restore", "runs")
+
+@functools.cache
+def _all_studies() -> dict[str, Study]:
+    found: dict[str, Study] = {}
+    for module in pkgutil.iter_modules(studies.__path__, f"{studies.__name__}."):
+        found |= importlib.import_module(module.name).STUDIES
+    return dict(sorted(found.items()))
 
 
-def names() -> list[str]:
-    """Every table and figure."""
-    return [module.name for module in pkgutil.iter_modules(__path__) if module.name not in _MACHINERY]
+def study_names() -> list[str]:
+    """The names of all tables and figures, sorted.
+
+    Returns:
+        The names that :func:`load_study` and ``vista reproduce`` accept.
+
+    >>> study_names()[:3]
+    ['ablations', 'beta', 'calibration']
+    """
+    return list(_all_studies())
 
 
-def study(name: str) -> Study:
-    """The grid and numbers of a table or figure."""
-    if name not in names():
-        nearest = difflib.get_close_matches(name, names(), n=1, cutoff=0.0)
-        raise ValueError(f"{name!r} is no table or figure; nearest is {nearest[0]!r} (known: {', '.join(names())})")
-    found: Study = importlib.import_module(f"{__name__}.{name}").STUDY
-    return found
+def load_study(name: str) -> Study:
+    """Load a table or figure by its name.
+
+    Args:
+        name: One of :func:`study_names`.
+
+    Returns:
+        Its cells with the paper's numbers.
+
+    >>> load_study("beta").title
+    'The schedule of beta'
+    """
+    if name not in _all_studies():
+        close = difflib.get_close_matches(name, study_names(), n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"name must be one of {', '.join(study_names())}, got {name!r}{hint}")
+    return _all_studies()[name]

@@ -1,4 +1,4 @@
-"""A table of the paper as data: which run stands in which place, and what the paper has there."""
+"""A table of the paper as data: the run behind each cell, and the paper's number."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-Metric = Callable[[dict[str, Any], str], float]  # of a run's metrics, at "best" or "last"
+from vista.reproduce import protocol
+from vista.runs.config import TrainConfig
+
+Metric = Callable[[dict[str, Any], str], float]  # (metrics of a run, "best" or "last") -> number
 
 
 @dataclass(frozen=True)
 class Paper:
-    """The paper's number, and its error where it gives one."""
+    """A number of the paper, and its standard error if the paper gives one."""
 
     value: float
     error: float | None = None
@@ -19,26 +22,59 @@ class Paper:
 
 @dataclass(frozen=True)
 class Cell:
-    """One place of a table: a setting, a method, the run that fills it, and the paper's number."""
+    """One cell of a table: setting, method, measure and the paper's number.
+
+    Args:
+        setting: Name of the setting, shown in the table.
+        method: Method with options, as ``vista.methods.choose`` accepts it.
+        changes: Configuration fields that differ from the protocol: data, noise, network ...
+        paper: The paper's number.
+        measure: A key of :data:`MEASURES`.
+        note: Shown in parentheses after the method.
+        is_gain: The paper's number is a gain over plain training.
+    """
 
     setting: str
-    method: str  # as ``vista.methods.choose`` takes it
-    changes: dict[str, Any]  # of the protocol: data, noise, network ...
+    method: str
+    changes: dict[str, Any]
     paper: Paper | None = None
     measure: str = "accuracy"
     note: str = ""
+    is_gain: bool = False
+
+    @property
+    def method_label(self) -> str:
+        """The method as tables show it."""
+        return f"{self.method} ({self.note})" if self.note else self.method
+
+    def run_name(self, seed: int) -> str:
+        """The name that ``vista reproduce --only`` searches, such as ``symmetric 40 %, vista-light, seed 1``."""
+        return f"{self.setting}, {self.method_label}, seed {seed}"
+
+    def config(self, seed: int = 0) -> TrainConfig:
+        """The configuration of the run."""
+        return protocol.make_config(self.method, self.changes, seed)
 
 
 @dataclass(frozen=True)
 class Study:
-    """A table or figure: its cells, and the method that gains are measured against."""
+    """A table or figure.
+
+    Args:
+        title: Heading in RESULTS.md.
+        cells: Its cells, in the order of the table's rows.
+        about: Text below the heading.
+        baseline: Method that gains are measured against.
+        seeds: Number of seeds to run by default.
+        is_drawn: A figure, which needs the trajectories of its runs.
+    """
 
     title: str
     cells: tuple[Cell, ...]
     about: str = ""
     baseline: str = "ce"
     seeds: int = 3
-    is_drawn: bool = False  # a figure needs the trajectories of its runs
+    is_drawn: bool = False
 
 
 def _accuracy(metrics: dict[str, Any], which: str) -> float:

@@ -1,8 +1,8 @@
-"""The ledger: one small record per finished run, from which every table is written.
+"""The ledger: one small record per finished run, from which all tables are written.
 
-A record says what was run (configuration, seed, hashes of labels and split), where (commit, machine, versions), how it
-went (a line per epoch) and what it came to. The bits of the trajectory lie beside it where a figure needs them, and the
-labels that it suspects in a folder of their own where a page shows them. No weights.
+A record holds the configuration with the hashes of labels and split, the environment (commit, machine, versions), a
+line per epoch and the metrics. Where a figure or page needs them, the trajectory is stored beside the record and the
+list of suspected labels in ``suspects/``. The ledger holds no weights.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PARTS: dict[str, tuple[type, ...]] = {
     "seconds": (int, float),
 }
 OF_NETWORK = tuple(f"{which}.test.{name}" for which in ("best", "last") for name in ("top1", "top5", "aurc"))
-NUMBERS = (  # what tables are made of
+NUMBERS = (  # the numbers that tables show
     *OF_NETWORK,
     *(f"deviation_gap.{name}" for name in (record.VAL_GIVEN, record.VAL_TRUE, record.TEST)),
 )
@@ -39,7 +39,7 @@ NUMBERS = (  # what tables are made of
 
 @dataclass(frozen=True)
 class LedgerRecord:
-    """A finished run."""
+    """A finished run in the ledger."""
 
     path: Path
     config: TrainConfig
@@ -50,44 +50,51 @@ class LedgerRecord:
     seconds: float
 
     def plain(self) -> LedgerRecord | None:
-        """The plain run that this one was as well, where its method trains plainly and only then goes another way."""
+        """The record of the plain run that this run includes, if its method trains with cross-entropy alone."""
         alone = self.metrics.get("network")
-        config = plain_of(self.config)
-        if config is None or alone is None:  # a record made before has no numbers of the network alone
+        config = plain_config(self.config)
+        if config is None or alone is None:  # the first such runs did not evaluate the network alone
             return None
         metrics = {key: value for key, value in self.metrics.items() if key != "network"} | alone
         return dataclasses.replace(self, config=config, metrics=metrics)
 
     @property
     def cell(self) -> str:
-        """What the run is an instance of: everything that decides it but the seed."""
-        return cell_of(self.config)
+        """The key of the cell that this run is a seed of."""
+        return cell_key(self.config)
 
     @property
     def bits(self) -> Path:
-        """Where its trajectory lies, if it was kept."""
+        """File of its trajectory, which exists only where a figure needs it."""
         return self.path.with_suffix(".safetensors")
 
     @property
     def suspects(self) -> Path:
-        """Where the labels that it suspects lie, if they were kept."""
+        """File of the labels that it suspects, which exists only where a page shows them."""
         return self.path.parent.parent / SUSPECTS / self.path.name
 
 
-def plain_of(config: TrainConfig) -> TrainConfig | None:
-    """The plain run whose network the run's own is, if its method trains plainly."""
+def plain_config(config: TrainConfig) -> TrainConfig | None:
+    """The plain run that has the same network, if the method trains with cross-entropy alone."""
     return dataclasses.replace(config, method="ce", options={}) if choose_method(config).method.trains_plainly else None
 
 
-def cell_of(config: TrainConfig) -> str:
-    """A run without its seed."""
+def cell_key(config: TrainConfig) -> str:
+    """A key shared by the seeds of a run: all settings that decide its result, without the seed."""
     settings = decisive(config)
     settings.pop("seed", None)
     return json.dumps(settings, sort_keys=True)
 
 
-def by_cell(records: Iterable[LedgerRecord]) -> dict[str, list[LedgerRecord]]:
-    """The seeds of each run together."""
+def group_by_cell(records: Iterable[LedgerRecord]) -> dict[str, list[LedgerRecord]]:
+    """Group records that differ in the seed alone.
+
+    Args:
+        records: Records, as :func:`read` returns them.
+
+    Returns:
+        The records of each cell by their :func:`cell_key`.
+    """
     cells: dict[str, list[LedgerRecord]] = {}
     for found in records:
         cells.setdefault(found.cell, []).append(found)
@@ -95,12 +102,18 @@ def by_cell(records: Iterable[LedgerRecord]) -> dict[str, list[LedgerRecord]]:
 
 
 def add(run: RunFolder, results: Path, *, with_bits: bool) -> Path:
-    """Write a finished run's record into the ledger; the same run again replaces its record.
+    """Write the record of a finished run, replacing an earlier record of the same run.
 
-    With the bits goes the list of suspected labels, where ``vista labels`` has written one.
+    Args:
+        run: The run.
+        results: Folder of the ledger.
+        with_bits: Also keep its trajectory and, if ``vista labels`` has written one, its list of suspected labels.
+
+    Returns:
+        The file of the record.
     """
     config, trajectory = run.config(), run.record()
-    target = place(config, results)
+    target = record_path(config, results)
     target.parent.mkdir(parents=True, exist_ok=True)
     kept = {
         "format": FORMAT,
@@ -120,15 +133,15 @@ def add(run: RunFolder, results: Path, *, with_bits: bool) -> Path:
     return target
 
 
-def place(config: TrainConfig, results: Path) -> Path:
-    """Where the run's record lies, or would: a method that goes by two names has one record."""
-    plain = "".join(c if c.isalnum() or c in ".-" else "-" for c in f"{config.data}-{config.noise}-{config.method}")
-    there = sorted((results / FOLDER).glob(f"*-seed{config.seed}-{identity(config)}.json"))
-    return there[0] if there else results / FOLDER / f"{plain}-seed{config.seed}-{identity(config)}.json"
+def record_path(config: TrainConfig, results: Path) -> Path:
+    """The file of a run's record, existing or not; a method that has two names has one record."""
+    name = "".join(c if c.isalnum() or c in ".-" else "-" for c in f"{config.data}-{config.noise}-{config.method}")
+    existing = sorted((results / FOLDER).glob(f"*-seed{config.seed}-{identity(config)}.json"))
+    return existing[0] if existing else results / FOLDER / f"{name}-seed{config.seed}-{identity(config)}.json"
 
 
 def _compact(kept: dict[str, Any]) -> bytes:
-    """JSON with a line per entry, and a line per epoch: readable in a diff."""
+    """JSON with a line per entry and per epoch, for readable diffs."""
     lines = [
         f"{json.dumps(key)}: {json.dumps(value, sort_keys=True)}" for key, value in kept.items() if key != "epochs"
     ]
@@ -137,26 +150,38 @@ def _compact(kept: dict[str, Any]) -> bytes:
 
 
 def read(results: Path) -> list[LedgerRecord]:
-    """Every record, in the order of its name; then the plain runs without one that another run was as well.
+    """Read all records.
 
-    Two of one run are refused: averaged, they would look like two seeds.
+    Args:
+        results: Folder of the ledger.
+
+    Returns:
+        The records in the order of their file names, then the plain runs that other runs include and that have no
+        record of their own. Two records of one run are an error: averaged, they would count as two seeds.
     """
     records: dict[str, LedgerRecord] = {}
     for path in sorted((results / FOLDER).glob("*.json")):
         found = read_record(path)
         first = records.setdefault(identity(found.config), found)
         if first is not found:
-            raise ValueError(f"{path} is a record of the same run as {first.path.name}: delete one of them")
+            raise ValueError(f"{path} is a record of the same run as {first.path.name}; delete one of them")
     for plain in [plain for found in records.values() if (plain := found.plain()) is not None]:
         records.setdefault(identity(plain.config), plain)
     return list(records.values())
 
 
 def read_record(path: Path) -> LedgerRecord:
-    """One of them."""
+    """Read one record.
+
+    Args:
+        path: A file in ``results/runs/``.
+
+    Returns:
+        The record, checked to hold every number that tables show.
+    """
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
-        raise FileNotFoundError(f"{path} {what}: records of runs are files in results/{FOLDER}/")
+        raise FileNotFoundError(f"{path} {what}; records are files in results/{FOLDER}/")
     kept = atomic.read_object(path)
     if kept.get("format") != FORMAT:
         raise ValueError(f"{path} has format {kept.get('format')!r}, but this version reads {FORMAT}")
@@ -180,24 +205,24 @@ def read_record(path: Path) -> LedgerRecord:
 
 
 def _damaged(path: Path, what: str) -> ValueError:
-    return ValueError(f"{path} is damaged: {what}; put the file back, or delete it and make the run again")
+    return ValueError(f"{path} is damaged: {what}; restore the file, or delete it and repeat the run")
 
 
-def check_place(results: Path) -> None:
-    """Refuse a ledger that cannot be written, before hours are spent on what should go there."""
+def check_writable(results: Path) -> None:
+    """Check that records can be written, before hours are spent on runs."""
     folder = results / FOLDER
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise ValueError(f"results is {str(results)!r}, but no record can be written there: {error}") from error
+        raise ValueError(f"results must be a writable folder, got {str(results)!r}: {error}") from error
 
 
-def finished_below(folder: Path) -> tuple[list[RunFolder], list[RunFolder]]:
-    """The runs in a folder and below: those that have finished, and the others."""
+def find_finished(folder: Path) -> tuple[list[RunFolder], list[RunFolder]]:
+    """Find the runs in a folder and below: the finished ones, and the others."""
     runs = run_folder.find_runs(folder)
     if not runs:
-        raise FileNotFoundError(f"there is no run in {folder}")
+        raise FileNotFoundError(f"{folder} contains no run")
     finished = [run for run in runs if run.is_finished()]
     return finished, [run for run in runs if run not in finished]

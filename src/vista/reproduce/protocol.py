@@ -1,4 +1,4 @@
-"""The protocol that every table is run under: the paper's words, and our choice where it has none."""
+"""The frozen protocol of all tables: what the paper states, and our choice where it states nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vista.runs.config import TrainConfig, preset
 CIFAR = {"data": "cifar100", "network": "resnet18", "precision": "bf16"}
 TINY = {"data": "tinyimagenet", "network": "resnet18", "precision": "bf16"}
 CLEAN: dict[str, Any] = {"noise": "none"}
-# The paper does not say how much it holds out. Chosen by plain training alone, see `calibration`; then frozen.
+# The paper does not state the size of its validation set. Chosen by plain training alone (`calibration`), then frozen.
 VALIDATION = 0.02
 
 
@@ -30,20 +30,32 @@ def pairflip(percent: int) -> dict[str, Any]:
 HUMAN: dict[str, Any] = {"noise": "human"}
 
 
-def configuration(method: str, changes: dict[str, Any], seed: int) -> TrainConfig:
-    """The run of a cell: clean labels under the clean preset, noisy ones under the noisy one."""
+def make_config(method: str, changes: dict[str, Any], seed: int) -> TrainConfig:
+    """Make the configuration of a run under the protocol, with the clean or noisy preset as its labels require.
+
+    Args:
+        method: Method with options, as ``vista.methods.choose`` accepts it.
+        changes: Fields that differ from the protocol.
+        seed: Seed of noise, split, initial weights and order.
+
+    Returns:
+        The configuration.
+
+    >>> make_config("vista-light", symmetric(40), seed=1).noise
+    'symmetric:0.4'
+    """
     noise = changes.get("noise", "none")
     settings = {**CIFAR, **preset("clean" if noise == "none" else "noisy"), "validation": VALIDATION, **changes}
     chosen = choose(method)
     return dataclasses.replace(TrainConfig(**settings), method=chosen.name, options=chosen.options, seed=seed)
 
 
-def in_words() -> str:
-    """The protocol, as the page of results states it."""
-    clean, noisy = (configuration("ce", changes, 0) for changes in (CLEAN, symmetric(40)))
+def describe() -> str:
+    """Describe the protocol in a paragraph of RESULTS.md."""
+    clean, noisy = (make_config("ce", changes, 0) for changes in (CLEAN, symmetric(40)))
     assert clean.epochs == noisy.epochs
     return (
-        f"The protocol, unless a setting says otherwise: {noisy.epochs} epochs, {100 * VALIDATION:g} % of the training "
+        f"Protocol, unless a setting states otherwise: {noisy.epochs} epochs, {100 * VALIDATION:g} % of the training "
         "set held out for validation under the same noise, SGD with momentum "
         f"{noisy.momentum:g} and weight decay {noisy.weight_decay:g}, crop and flip, {noisy.precision}. Noisy labels: "
         f"batch {noisy.batch_size}, learning rate {noisy.lr:g}, cosine with restarts every {noisy.restart_epochs} "

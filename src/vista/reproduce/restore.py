@@ -1,4 +1,4 @@
-"""The folder of a run again from its record in the ledger: what figures and pages read, no weights, no timings."""
+"""Recreate a run folder from its record in the ledger, for figures and pages; without weights and timings."""
 
 from __future__ import annotations
 
@@ -16,21 +16,28 @@ from vista.training.samples import labels_and_split
 
 
 def restore(kept: LedgerRecord, out: Path, root: str | None = None) -> RunFolder:
-    """Write the run to a folder below ``out``.
+    """Recreate the folder of a run.
 
-    Labels and split are not in the ledger. They are made again from the data below ``root`` (default: VISTA_DATA), and
-    must be those that the run had.
+    The ledger does not hold labels and split. They are computed again from the data and must have the recorded hashes.
+
+    Args:
+        kept: The record; its trajectory must be in the ledger too.
+        out: Parent of the new folder.
+        root: Folder that holds the data sets; VISTA_DATA by default.
+
+    Returns:
+        The new run folder.
     """
     if not kept.bits.exists():
-        raise FileNotFoundError(f"{kept.path} has no trajectory beside it ({kept.bits.name}): nothing can be drawn")
+        raise FileNotFoundError(f"{kept.path} has no trajectory ({kept.bits.name}) beside it, so it cannot be drawn")
     folder = out / kept.path.stem
     if folder.exists():
-        raise FileExistsError(f"{folder} is there already: name another --out")
+        raise FileExistsError(f"{folder} already exists; choose another --out")
     data = source.load(kept.config.data, root, kept.config.own_validation)
     labels, split = labels_and_split(kept.config, data, root)
     for name, found in ((run_folder.LABELS_HASH, labels.hash), (run_folder.SPLIT_HASH, split.hash)):
         if found != kept.data.get(name):
-            raise ValueError(f"{kept.path} has {name} {kept.data.get(name)}, but the data here give {found}")
+            raise ValueError(f"{kept.path} has {name} {kept.data.get(name)}, but the data give {found}")
     rows, about = array_file.read(kept.bits, record.FORMAT, record.VERSION)
     folder.mkdir(parents=True)
     labels.save(folder / run_folder.LABELS)

@@ -11,7 +11,7 @@ from itertools import product
 import pytest
 from doc_pages import DOCS, ROOT, without_blocks
 
-from vista.reproduce import ledger, page
+from vista.reproduce import ledger, results_page
 
 EXPLAINING = (
     "index.md",
@@ -46,9 +46,9 @@ def measured() -> set[str]:
 
 def over_seeds() -> Iterator[float]:
     """Means over the seeds of each setting, and their standard errors."""
-    cells = ledger.by_cell(ledger.read(ROOT / "results")).values()
+    cells = ledger.group_by_cell(ledger.read(ROOT / "results")).values()
     for records, measure, which in product(cells, ("accuracy", "gap_true"), ("best", "last")):
-        measured = page.measured(records, measure, which)
+        measured = results_page.average(records, measure, which)
         assert measured is not None
         yield measured.mean
         yield measured.error or 0.0

@@ -1,4 +1,4 @@
-"""Our reading of the results quotes the ledger and the paper, and what can be subtracted from them."""
+"""Every number of docs/reproduction.md comes from the ledger, the paper, or a difference of both."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ledger_bits import right
 
 from vista import functional
 from vista.reproduce import protocol
-from vista.reproduce.ablations import PAPER as ABLATIONS
-from vista.reproduce.beta import PAPER as SCHEDULES
 from vista.reproduce.protocol import VALIDATION
-from vista.reproduce.table1 import PAPER as TABLE1
-from vista.reproduce.table1 import SETTINGS, papers
-from vista.reproduce.table4 import PAPER as ERRORS
+from vista.reproduce.studies.ablations import PAPER as ABLATIONS
+from vista.reproduce.studies.beta import PAPER as SCHEDULES
+from vista.reproduce.studies.table1 import PAPER as TABLE1
+from vista.reproduce.studies.table1 import SETTINGS, paper_number
+from vista.reproduce.studies.table4 import PAPER as ERRORS
 from vista.runs.config import INCIDENTAL, TrainConfig
 
-PLAIN_IN_THE_PAPER = {percent: papers("ce", f"symmetric {percent} %") for percent in (20, 40, 60)}
+PLAIN_IN_THE_PAPER = {percent: paper_number("ce", f"symmetric {percent} %") for percent in (20, 40, 60)}
 AT_40 = list(SETTINGS).index("symmetric 40 %")
 PAGE = (DOCS / "reproduction.md").read_text()
 PLAIN: dict[str, Any] = {"validation": 0.1, "rotation": 0.0, "nesterov": False, "lr_schedule": "restarts"}
@@ -74,7 +74,7 @@ CALIBRATION: list[Row] = [
 
 @pytest.fixture(scope="module")
 def ledger() -> list[dict[str, Any]]:
-    """The records, each configuration with the fields that came after it at their defaults."""
+    """The records; configuration fields that were added later have their defaults."""
     records = [json.loads(path.read_text()) for path in sorted((ROOT / "results" / "runs").glob("*.json"))]
     return [kept | {"config": TrainConfig.from_json(kept["config"]).to_json()} for kept in records]
 
@@ -96,8 +96,8 @@ def found(
 
 
 def of_seeds(ledger: list[dict[str, Any]], method: str, setting: str = "symmetric 40 %") -> dict[int, dict[str, Any]]:
-    """The runs of a method under the frozen protocol, by seed; a KF run's network stands for a plain run."""
-    wanted = protocol.configuration(method, SETTINGS[setting], 0).to_json()
+    """The runs of a method under the frozen protocol, by seed; a KF run's network replaces a missing plain run."""
+    wanted = protocol.make_config(method, SETTINGS[setting], 0).to_json()
     left_out = ("seed", *INCIDENTAL)
     same = [run for run in ledger if all(run["config"][key] == wanted[key] for key in wanted if key not in left_out)]
     own = {run["config"]["seed"]: run for run in same}
@@ -108,12 +108,12 @@ def of_seeds(ledger: list[dict[str, Any]], method: str, setting: str = "symmetri
 
 
 def over_seeds(values: list[float]) -> tuple[float, ...]:
-    """The mean and, of several, its standard error."""
+    """The mean and, for several values, its standard error."""
     error = [statistics.stdev(values) / math.sqrt(len(values))] if len(values) > 1 else []
     return (statistics.fmean(values), *error)
 
 
-def in_words(values: list[float], sign: str = "") -> str:
+def format_mean(values: list[float], sign: str = "") -> str:
     mean, *error = over_seeds(values)
     return f"{mean:{sign}.2f}" + "".join(f" ± {each:.2f}" for each in error)
 
@@ -123,8 +123,8 @@ def gains(ours: dict[int, dict[str, Any]], over: dict[int, dict[str, Any]], whic
 
 
 def headline(name: str, runs: dict[int, dict[str, Any]]) -> str:
-    accuracies = [in_words([result(run, which) for run in runs.values()]) for which in WHICH]
-    gap = in_words([100 * run["metrics"]["deviation_gap"]["val_true"] for run in runs.values()])
+    accuracies = [format_mean([result(run, which) for run in runs.values()]) for which in WHICH]
+    gap = format_mean([100 * run["metrics"]["deviation_gap"]["val_true"] for run in runs.values()])
     return line(name, str(len(runs)), *accuracies, anchors(runs), f"{gap} %")
 
 
@@ -137,7 +137,7 @@ def line(*cells: str) -> str:
 
 
 @pytest.mark.parametrize("row", [*FORGETTING, *CALIBRATION], ids=str)
-def test_a_row_is_that_of_its_run(row: Row, ledger: list[dict[str, Any]]) -> None:
+def test_a_row_matches_its_run(row: Row, ledger: list[dict[str, Any]]) -> None:
     name, *what = row
     run = found(ledger, *what)
     cells = [name, f"{result(run, 'best'):.2f}", f"{result(run, 'last'):.2f}"]
@@ -148,22 +148,24 @@ def test_a_row_is_that_of_its_run(row: Row, ledger: list[dict[str, Any]]) -> Non
 
 
 @pytest.mark.parametrize("method", FROZEN)
-def test_a_row_of_the_frozen_protocol_is_that_of_its_seeds(method: str, ledger: list[dict[str, Any]]) -> None:
+def test_a_row_of_the_frozen_protocol_matches_its_seeds(method: str, ledger: list[dict[str, Any]]) -> None:
     runs, plain = of_seeds(ledger, method), of_seeds(ledger, "ce")
-    accuracies = [in_words([result(run, which) for run in runs.values()]) for which in WHICH]
-    gain = ["" if method == "ce" else in_words(gains(runs, plain, which), "+") for which in WHICH]
+    accuracies = [format_mean([result(run, which) for run in runs.values()]) for which in WHICH]
+    gain = ["" if method == "ce" else format_mean(gains(runs, plain, which), "+") for which in WHICH]
     assert line(FROZEN[method], str(len(runs)), *accuracies, *gain, anchors(runs)) in PAGE
 
 
 @pytest.mark.parametrize("setting", [setting for setting in SETTINGS if setting != "symmetric 40 %"])
-def test_a_row_of_other_labels_is_that_of_its_runs(setting: str, ledger: list[dict[str, Any]]) -> None:
+def test_a_row_of_other_labels_matches_its_runs(setting: str, ledger: list[dict[str, Any]]) -> None:
     plain, place = of_seeds(ledger, "ce", setting), list(SETTINGS).index(setting)
     shown = [row for row in PAGE.splitlines() if row.startswith(f"| {setting} | `")]
     expected = []
     for method in FROZEN:
         runs, theirs = of_seeds(ledger, method, setting), TABLE1.get(method, [None] * len(SETTINGS))[place]
-        accuracies = [in_words([result(run, which) for run in runs.values()]) for which in WHICH] if runs else []
-        gain = ["" if method == "ce" else in_words(gains(runs, plain, which), "+") for which in WHICH] if runs else []
+        accuracies = [format_mean([result(run, which) for run in runs.values()]) for which in WHICH] if runs else []
+        gain = (
+            ["" if method == "ce" else format_mean(gains(runs, plain, which), "+") for which in WHICH] if runs else []
+        )
         paper = f"{theirs[0]:.2f} ± {theirs[1]:.2f}" if theirs else ""
         paper_gain = f"{theirs[0] - TABLE1['ce'][place][0]:+.2f}" if theirs and method != "ce" else ""  # type: ignore[index]
         if runs:
@@ -172,7 +174,7 @@ def test_a_row_of_other_labels_is_that_of_its_runs(setting: str, ledger: list[di
     assert shown == expected
 
 
-def test_the_tables_are_those_of_the_ledger() -> None:
+def test_the_tables_are_up_to_date() -> None:
     spec = importlib.util.spec_from_file_location("reproduction_tables", DOCS / "reproduction_tables.py")
     assert spec
     assert spec.loader
@@ -183,14 +185,14 @@ def test_the_tables_are_those_of_the_ledger() -> None:
 
 
 @pytest.mark.parametrize("method", FROZEN)
-def test_what_was_forgotten_is_what_the_runs_forgot(method: str, ledger: list[dict[str, Any]]) -> None:
+def test_a_row_of_forgetting_matches_its_runs(method: str, ledger: list[dict[str, Any]]) -> None:
     gaps = [run["metrics"]["deviation_gap"] for run in of_seeds(ledger, method).values()]
-    shown = [in_words([100 * gap[part] for gap in gaps]) for part in ("val_given", "val_true", "test")]
+    shown = [format_mean([100 * gap[part] for gap in gaps]) for part in ("val_given", "val_true", "test")]
     assert line(FROZEN[method], *shown) in PAGE
 
 
 @pytest.mark.parametrize("percent", PLAIN_IN_THE_PAPER)
-def test_the_protocol_is_the_one_of_two_that_is_nearer_to_the_paper(percent: int, ledger: list[dict[str, Any]]) -> None:
+def test_the_frozen_protocol_is_nearer_to_the_paper(percent: int, ledger: list[dict[str, Any]]) -> None:
     paper = PLAIN_IN_THE_PAPER[percent]
     usual, frozen = (result(found(ledger, "ce", {}, {"validation": v}, percent), "best") for v in (0.1, VALIDATION))
     row = line(f"{percent} %", f"{paper.value:.2f} ± {paper.error:.2f}", f"{usual:.2f}", f"{frozen:.2f}")
@@ -199,7 +201,7 @@ def test_the_protocol_is_the_one_of_two_that_is_nearer_to_the_paper(percent: int
 
 
 @pytest.mark.parametrize("tau", [0, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02])
-def test_what_a_tolerance_would_keep_is_computed_from_the_basic_runs_bits(tau: float) -> None:
+def test_anchors_of_other_tolerances_match_the_basic_trajectories(tau: float) -> None:
     cells = [f"{tau:g}"]
     for correct in map(right, ("9399fa7bcb7df4c8", "7fa0468258edcbaa")):
         history = functional.light_coverage(correct, tau)
@@ -209,7 +211,7 @@ def test_what_a_tolerance_would_keep_is_computed_from_the_basic_runs_bits(tau: f
     assert line(*cells) in PAGE
 
 
-def test_lifespans_and_the_first_rank_are_those_of_the_bits() -> None:
+def test_lifespans_and_first_rank_match_the_trajectories() -> None:
     said = " ".join(PAGE.split())
     seeds = {
         "ce": ("ecd15291fc0ccb11", "ec6739b0e0177b10"),
@@ -227,13 +229,13 @@ def test_lifespans_and_the_first_rank_are_those_of_the_bits() -> None:
     count, credit = basic.sum(axis=1), functional.marginal_coverage(basic)
     first = int(np.argmax(credit))
     assert 0.6 < credit[first] / credit.sum() < 0.7
-    assert f"that is epoch {first + 1} to the end" in said
+    assert f"this is epoch {first + 1} until the end" in said
     assert f"{count[first]} of 1,000 given validation labels right" in said
-    assert f"where the best of the last cycle has {count[160:].max()}" in said
+    assert f"where the best epoch of the last cycle has {count[160:].max()}" in said
     assert all(np.argmax(functional.marginal_coverage(correct)) >= 160 for correct in others)
 
 
-def test_what_the_validation_labels_say_of_asymmetric_noise(ledger: list[dict[str, Any]]) -> None:
+def test_validation_accuracy_with_asymmetric_noise(ledger: list[dict[str, Any]]) -> None:
     plain, vista = (of_seeds(ledger, method, "asymmetric 40 %")[0]["epochs"] for method in ("ce", "vista"))
     given, true = ({"vista": 100 * vista[-1][name]} for name in ("val_accuracy", "val_true_accuracy"))
     given["plain"] = 100 * max(epoch["val_accuracy"] for epoch in plain)
@@ -245,7 +247,7 @@ def test_what_the_validation_labels_say_of_asymmetric_noise(ledger: list[dict[st
 
 
 @pytest.mark.parametrize("setting", ["asymmetric 20 %", "asymmetric 40 %"])
-def test_with_asymmetric_noise_no_method_but_plain_training_comes_to_the_papers_number(
+def test_with_asymmetric_noise_only_plain_training_reaches_the_paper(
     setting: str, ledger: list[dict[str, Any]]
 ) -> None:
     place, short = list(SETTINGS).index(setting), {}
@@ -271,59 +273,59 @@ def test_no_epoch_of_asymmetric_noise_reaches_the_paper(ledger: list[dict[str, A
 @pytest.mark.parametrize(
     "method", ["vista", "vista-chronological", "vista-smoothing", "vista-accuracy", "vista-uniform"]
 )
-def test_a_row_of_the_ablations_is_that_of_the_first_seed(method: str, ledger: list[dict[str, Any]]) -> None:
+def test_a_row_of_the_ablations_matches_the_first_seed(method: str, ledger: list[dict[str, Any]]) -> None:
     run, numbers = of_seeds(ledger, method)[0], ABLATIONS[method]
     paper = f"{numbers[0][0]:.2f} ± {numbers[0][1]:.2f}" if numbers else ""
     cells = [f"`{method}`", *(f"{result(run, which):.2f}" for which in WHICH), paper]
     assert any(row.endswith(line(*cells)) for row in PAGE.splitlines())
 
 
-def test_what_the_ablations_are_said_to_gain_and_lose(ledger: list[dict[str, Any]]) -> None:
+def test_statements_about_the_ablations(ledger: list[dict[str, Any]]) -> None:
     names = ("vista", "vista-chronological", "vista-smoothing", "vista-accuracy")
     run, said = {name: of_seeds(ledger, name)[0] for name in names}, " ".join(PAGE.split())
     tested = [100 * epoch["test_accuracy"] for epoch in run["vista-chronological"]["epochs"]]
     assert max(tested) == tested[159]
-    assert f"climbs to {tested[159]:.2f} at the end of the fourth cycle" in said
+    assert f"rises to {tested[159]:.2f} at the end of the fourth cycle" in said
     assert f"the last restart costs {tested[159] - tested[-1]:.2f} of it" in said
     over = {n: [result(run[n], which) - result(run["vista"], which) for which in WHICH] for n in names}
     assert f"at the last epoch it is {over['vista-smoothing'][1]:.2f} above coverage alone" in said
     below = " and ".join(f"{-gap:.2f}" for gap in over["vista-accuracy"])
     theirs = {name: ABLATIONS["vista"][0][0] - ABLATIONS[name][0][0] for name in names}  # type: ignore[index]
     assert f"is {below} below coverage; in the paper {theirs['vista-accuracy']:.2f}." in said
-    assert f"has it {theirs['vista-chronological']:.2f} below coverage" in said
+    assert f"reports it {theirs['vista-chronological']:.2f} below coverage" in said
 
 
 @pytest.mark.parametrize("method", SCHEDULES)
-def test_a_row_of_the_schedules_is_that_of_the_first_seed(method: str, ledger: list[dict[str, Any]]) -> None:
+def test_a_row_of_the_schedules_matches_the_first_seed(method: str, ledger: list[dict[str, Any]]) -> None:
     run, number = of_seeds(ledger, method)[0], SCHEDULES[method]
     paper = f"{number[0]:.2f} ± {number[1]:.2f}" if number else ""
     cells = [*(f"{result(run, which):.2f}" for which in WHICH), paper, anchors({0: run})]
     assert any(row.endswith(line(*cells)) for row in PAGE.splitlines())
 
 
-def test_what_is_said_of_the_schedules(ledger: list[dict[str, Any]]) -> None:
+def test_statements_about_the_schedules(ledger: list[dict[str, Any]]) -> None:
     runs, said = {method: of_seeds(ledger, method)[0] for method in SCHEDULES}, " ".join(PAGE.split())
     rising = [
         method for method, run in runs.items() if method != "ce" and run["config"]["options"]["schedule"] != "fixed"
     ]
     ends = sorted(result(runs[method], "last") for method in rising)
     assert len(rising) == 5
-    assert f"The five schedules that rise end between {ends[0]:.2f} and {ends[-1]:.2f}" in said
+    assert f"The five rising schedules end between {ends[0]:.2f} and {ends[-1]:.2f}" in said
     assert f"five schedules end within {ends[-1] - ends[0]:.2f} of each other" in said
     best = {method: result(runs[method], "best") for method in rising}
     assert (min(best, key=best.__getitem__), max(best, key=best.__getitem__)) == ("vista", "vista:schedule=linear")
     chosen = [runs[method]["metrics"]["best"]["epoch"] for method in ("vista", "vista:schedule=linear")]
-    assert f"(#vista-its-rivals-and-two-controls): {chosen[0]} and {chosen[1]}." in said
+    assert f"(#vista-baselines-and-two-controls): {chosen[0]} and {chosen[1]}." in said
     tested = {method: [100 * epoch["test_accuracy"] for epoch in run["epochs"]] for method, run in runs.items()}
     half = tested["vista:schedule=fixed:value=0.5"]
     assert f"the first cycle of the learning rate ends at {half[39]:.2f} and the last one at {half[-1]:.2f}" in said
     assert f"0.5 ends {tested['vista'][-1] - half[-1]:.2f} below" in said
     labels_first = tested["vista:schedule=fixed:value=1"]
     assert f"taught: {labels_first[0]:.2f} after the first, {labels_first[-1]:.2f} after the last" in said
-    assert f"{tested['vista:schedule=fixed:value=1:start=uniform'][-1]:.2f} % is what guessing has" in said
+    assert f"{tested['vista:schedule=fixed:value=1:start=uniform'][-1]:.2f} % is chance accuracy" in said
 
 
-def test_the_next_class_by_number_does_not_explain_asymmetric_noise(ledger: list[dict[str, Any]]) -> None:
+def test_the_permutation_does_not_explain_asymmetric_noise(ledger: list[dict[str, Any]]) -> None:
     (run,) = [each for each in ledger if each["config"]["noise"] == "pairflip:0.4"]
     highest = 100 * max(epoch["test_accuracy"] for epoch in run["epochs"])
     both = " and ".join(f"{result(run, which):.2f}" for which in WHICH)
@@ -332,12 +334,12 @@ def test_the_next_class_by_number_does_not_explain_asymmetric_noise(ledger: list
     assert highest < TABLE1["vista"][list(SETTINGS).index("asymmetric 40 %")][0]  # type: ignore[index]
 
 
-def test_what_is_said_of_clean_labels(ledger: list[dict[str, Any]]) -> None:
+def test_statements_about_clean_labels(ledger: list[dict[str, Any]]) -> None:
     runs = {method: of_seeds(ledger, method, "clean")[0] for method in ("ce", "vista", "vista-light", "kf", "sat")}
     said, place = " ".join(PAGE.split()), list(SETTINGS).index("clean")
     error = {method: f"{100 * run['metrics']['best']['test']['ece']:.2f} %" for method, run in runs.items()}
     assert (
-        f"is {error['vista']} in VISTA and {error['vista-light']} in Light, where plain training has {error['ce']}"
+        f"is {error['vista']} for VISTA and {error['vista-light']} for Light, where plain training has {error['ce']}"
         in said
     )
     aurc = {method: f"{100 * run['metrics']['best']['test']['aurc']:.2f} %" for method, run in runs.items()}
@@ -348,16 +350,16 @@ def test_what_is_said_of_clean_labels(ledger: list[dict[str, Any]]) -> None:
     paper, gain = ERRORS["ce"][0] - ERRORS["vista"][0], ERRORS["ce"][0] - table1  # type: ignore[index]
     assert gain / paper > 0.5, "more than half of it"
     assert f"best-validation epoch, {runs['vista']['metrics']['best']['epoch']}, and" in said
-    assert f"it ends at {result(runs['sat'], 'last'):.2f}, next to its best" in said
+    assert f"it ends at {result(runs['sat'], 'last'):.2f}, close to its best" in said
     assert max(epoch["test_accuracy"] for epoch in runs["sat"]["epochs"]) < result(runs["sat"], "last") / 100 + 0.005
 
 
-def test_the_number_of_runs_is_that_of_the_ledger(ledger: list[dict[str, Any]]) -> None:
+def test_the_number_of_runs_matches_the_ledger(ledger: list[dict[str, Any]]) -> None:
     assert f"the ledger holds {len(ledger)} runs" in " ".join(PAGE.split())
     assert {method: len(of_seeds(ledger, method)) for method in FROZEN} == dict.fromkeys(FROZEN, 3)
 
 
-BEYOND = {  # what the page compares, and whether it calls the difference one
+BEYOND = {  # comparisons on the page, and whether it reports a difference
     ("ce", "best", "paper"): False,
     ("sat", "best", "paper"): False,
     ("kf", "best", "paper"): False,
@@ -374,7 +376,7 @@ BEYOND = {  # what the page compares, and whether it calls the difference one
 
 
 @pytest.mark.parametrize("what", BEYOND, ids=" ".join)
-def test_a_difference_is_called_one_beyond_two_standard_errors(
+def test_a_reported_difference_exceeds_two_standard_errors(
     what: tuple[str, str, str], ledger: list[dict[str, Any]]
 ) -> None:
     method, which, other = what
@@ -394,19 +396,19 @@ def test_a_difference_is_called_one_beyond_two_standard_errors(
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "index.md"], ids=lambda path: path.name)
-def test_the_headline_is_that_of_the_ledger(page: Path, ledger: list[dict[str, Any]]) -> None:
+def test_the_headline_table_matches_the_ledger(page: Path, ledger: list[dict[str, Any]]) -> None:
     for method, name in HEADLINE.items():
         assert headline(name, of_seeds(ledger, method)) in page.read_text()
 
 
-def test_the_readme_has_the_papers_numbers_in_the_order_of_its_rows() -> None:
+def test_the_readme_quotes_the_papers_numbers_in_row_order() -> None:
     papers = [f"{TABLE1[method][AT_40][0]:.2f}" for method in HEADLINE if method in TABLE1]  # type: ignore[index]
     said = " ".join((ROOT / "README.md").read_text().split())
     assert f"the paper has {', '.join(papers[:-1])} and {papers[-1]} in the order of these rows" in said
 
 
 @pytest.mark.parametrize("setting", ["CIFAR-100N, 40 % human", "asymmetric 40 %", "clean"])
-def test_the_readme_has_what_other_labels_came_to(setting: str, ledger: list[dict[str, Any]]) -> None:
+def test_the_readme_quotes_the_results_on_other_labels(setting: str, ledger: list[dict[str, Any]]) -> None:
     ours = {method: of_seeds(ledger, method, setting) for method in ("ce", "vista")}
     assert [list(runs) for runs in ours.values()] == [[0], [0]]
     both = [" and ".join(f"{result(runs[0], which):.2f}" for which in WHICH) for runs in ours.values()]
@@ -415,7 +417,7 @@ def test_the_readme_has_what_other_labels_came_to(setting: str, ledger: list[dic
     assert f"cross-entropy has {both[0]}, VISTA {both[1]} (one seed each); the paper has {theirs}." in said
 
 
-def test_every_figure_is_measured_or_the_papers_or_a_difference_of_two(ledger: list[dict[str, Any]]) -> None:
+def test_every_number_is_measured_or_the_papers_or_a_difference(ledger: list[dict[str, Any]]) -> None:
     figures: set[float] = {10.60, 2.97, functional.beta(160, 200)}
     for numbers in filter(None, ABLATIONS.values()):
         figures |= {*numbers[0], ABLATIONS["vista"][0][0] - numbers[0][0]}  # type: ignore[index]
@@ -429,7 +431,7 @@ def test_every_figure_is_measured_or_the_papers_or_a_difference_of_two(ledger: l
         figures |= {100 * epoch["test_accuracy"] for epoch in run["epochs"]}
         figures |= {100 - result(run, which), 100 * (run["epochs"][159]["test_accuracy"]) - result(run, which)}
         figures |= {100 * run["metrics"][which]["test"][name] for name in ("ece", "aurc")}
-        if alone := run["metrics"].get("network"):  # a plain run, made a second time
+        if alone := run["metrics"].get("network"):  # a second plain run of the same seed
             plain = result({"metrics": alone}, which)
             figures |= {plain, result(run, which) - plain, *(plain - number[0] for number in TABLE1["ce"] if number)}
             figures |= {100 - plain, *(100 * alone[which]["test"][name] for name in ("ece", "aurc"))}
@@ -443,7 +445,7 @@ def test_every_figure_is_measured_or_the_papers_or_a_difference_of_two(ledger: l
 
 
 def figures_of(ledger: list[dict[str, Any]], setting: str, papers: dict[str, tuple[float, float] | None]) -> set[float]:
-    """What one setting's runs and the paper's numbers give: means, errors, gains, differences from the paper."""
+    """The numbers of one setting: means, errors, gains, and differences from the paper."""
     paper = {method: number for method, number in papers.items() if number}
     figures = {figure for number in paper.values() for figure in number}
     figures |= {number[0] - paper["ce"][0] for number in paper.values()}

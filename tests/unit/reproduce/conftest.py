@@ -1,4 +1,4 @@
-"""Beside these tests ``fake_records.py`` writes records; ``made_runs.py``, beside those of analysis, whole runs."""
+"""Puts ``fake_records.py`` (ledger records) and ``made_runs.py`` of the analysis tests (run folders) on the path."""
 
 from __future__ import annotations
 

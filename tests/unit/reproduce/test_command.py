@@ -1,4 +1,4 @@
-"""``vista reproduce``: what it makes, keeps, answers and refuses."""
+"""``vista reproduce``: runs, records, output and errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fake_records import fake
 from made_runs import write_run
 
 from vista.cli import main
-from vista.reproduce import ledger, protocol, runs, study
+from vista.reproduce import ledger, load_study, plan, protocol
 from vista.reproduce.grid import Cell
 from vista.runs.config import TrainConfig, preset
 from vista.runs.folder import RunFolder
@@ -25,18 +25,16 @@ from vista.training.resolve import identity
 from vista.training.scheduler import Job
 
 
-def test_a_finished_run_is_in_the_ledger_while_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finished_run_is_added_while_others_still_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {**preset("digits"), "epochs": 2}
     config = TrainConfig(data="digits", noise="symmetric:0.4", network="tiny-staged", **settings)
     first, second = (replace(config, method="ce", options={}, seed=seed) for seed in (0, 1))
-    wanted = [runs.Wanted(Cell("symmetric 40 %", "ce", {}), each, None) for each in (first, second)]
-    monkeypatch.setattr(runs, "wanted", lambda *_: wanted)
+    wanted = [plan.PlannedRun(Cell("symmetric 40 %", "ce", {}), each, None) for each in (first, second)]
+    monkeypatch.setattr(plan, "plan_runs", lambda *_: wanted)
     kept, add = [], ledger.add
 
     def added(folder: RunFolder, *rest: Any, **more: Any) -> Path:
-        kept.append(
-            (folder.config().seed, runs.out_folder(second, tmp_path / "runs").joinpath("metrics.json").exists())
-        )
+        kept.append((folder.config().seed, plan.run_path(second, tmp_path / "runs").joinpath("metrics.json").exists()))
         return add(folder, *rest, **more)
 
     monkeypatch.setattr(ledger, "add", added)
@@ -46,7 +44,7 @@ def test_a_finished_run_is_in_the_ledger_while_others_go_on(tmp_path: Path, monk
     assert len(ledger.read(tmp_path)) == 2
 
 
-def test_a_plan_of_what_has_been_run_asks_for_no_hours(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_without_missing_runs_shows_no_hours(capsys: pytest.CaptureFixture[str]) -> None:
     results = Path(__file__).parents[3] / "results"
     assert main(["reproduce", "beta", "--seeds", "1", "--dry-run", "--results", str(results)]) == 0
     said = " ".join(capsys.readouterr().out.split())
@@ -62,27 +60,27 @@ def test_commands_that_run_nothing(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "hours on one H200" in " ".join(capsys.readouterr().out.split())
     assert main(["reproduce", "tabel1"]) == 2
     assert main(["reproduce", "--add", str(tmp_path)]) == 2
-    assert "there is no run in" in capsys.readouterr().err
+    assert "contains no run" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["table1", "--seeds", "0"], "seeds is 0, but at least 1 is needed"),
-        (["table1", "--at-most", "0"], "at_most is 0, but at least 1 is needed"),
-        (["table1", "--at-once", "-3"], "at_once is -3, but at least 1 is needed"),
-        (["table1", "--table"], "--table runs nothing, but 'table1' is given too"),
-        (["--add", ".", "table1"], "--add runs nothing, but 'table1' is given too"),
-        (["--add", ".", "--table"], "--add and --table are two commands"),
-        (["--restore", "a.json", "--table"], "--restore and --table are two commands"),
-        (["--add", ".", "--dry-run"], "--add and --dry-run are two commands"),
-        (["--only", "ce"], "no table or figure is named, so there is nothing to choose from"),
+        (["table1", "--seeds", "0"], "seeds must be at least 1, got 0"),
+        (["table1", "--at-most", "0"], "at_most must be at least 1, got 0"),
+        (["table1", "--at-once", "-3"], "at_once must be at least 1, got -3"),
+        (["table1", "--table"], "--table runs nothing and takes no name, got 'table1'"),
+        (["--add", ".", "table1"], "--add runs nothing and takes no name, got 'table1'"),
+        (["--add", ".", "--table"], "--add and --table cannot be combined"),
+        (["--restore", "a.json", "--table"], "--restore and --table cannot be combined"),
+        (["--add", ".", "--dry-run"], "--add and --dry-run cannot be combined"),
+        (["--only", "ce"], "--only needs the name of a table or figure: ablations"),
         (["--table", "--results", "/dev/null"], "/dev/null does not exist"),
         (["--dry-run"], "--dry-run needs the name of a table or figure: ablations"),
-        (["--table", "--results", "nowhere"], "nowhere does not exist: --results names the folder of the ledger"),
+        (["--table", "--results", "nowhere"], "nowhere does not exist; --results must name the folder of the ledger"),
     ],
 )
-def test_wishes_that_cannot_be_met_are_refused(
+def test_invalid_flags_are_rejected(
     words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -91,17 +89,17 @@ def test_wishes_that_cannot_be_met_are_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_ledger_that_cannot_be_written_is_refused_before_the_first_run(
+def test_an_unwritable_ledger_is_rejected_before_the_first_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "runs").touch()
     argv = ["reproduce", "beta", "--results", str(tmp_path), "--out", str(tmp_path / "out"), "--device", "cpu"]
     assert main(argv) == 2
-    assert "but no record can be written there" in capsys.readouterr().err
+    assert "results must be a writable folder" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
-def test_a_ledger_that_takes_no_new_file_is_refused(
+def test_a_read_only_ledger_is_rejected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def read_only(dir: Path | None = None) -> Any:
@@ -110,7 +108,8 @@ def test_a_ledger_that_takes_no_new_file_is_refused(
 
     monkeypatch.setattr(tempfile, "TemporaryFile", read_only)
     assert main(calibrating(tmp_path)) == 2
-    assert "but no record can be written there: a read-only file system" in " ".join(capsys.readouterr().err.split())
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"results must be a writable folder, got '{tmp_path / 'results'}': a read-only file system" in said
     assert not (tmp_path / "out").exists()
 
 
@@ -121,7 +120,7 @@ def test_answers_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
         assert main(["reproduce", *words, "--json"]) == 0
         return json.loads(capsys.readouterr().out)
 
-    assert {"name": "beta", "title": study("beta").title} in answer()["tables"]
+    assert {"name": "beta", "title": load_study("beta").title} in answer()["tables"]
     fake(tmp_path / "results", "ce", protocol.symmetric(40), 0, 59.0, 55.0)
     plan = answer("cutmix", "--dry-run", "--only", "symmetric 40")
     assert [(run["method"], run["note"], run["state"]) for run in plan["runs"]] == [
@@ -140,7 +139,7 @@ def test_answers_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
 
 
 @pytest.mark.parametrize("words", [[], ["calibration"], ["calibration", "--dry-run"]], ids=" ".join)
-def test_of_several_processes_the_first_answers_alone(
+def test_only_the_first_of_several_processes_prints(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vista.cli.reproduce.execute", lambda *_, **__: None)
@@ -154,54 +153,56 @@ def test_of_several_processes_the_first_answers_alone(
     assert answers["1"] == ""
 
 
-def test_an_unfinished_run_is_left_out_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unfinished_run_is_skipped_with_a_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_run(tmp_path / "a", finished=False)
     assert main(["reproduce", "--add", str(tmp_path), "--results", str(tmp_path / "results")]) == 0
-    assert f"{tmp_path / 'a'} has not finished and is left out: `vista resume" in capsys.readouterr().out
+    assert f"{tmp_path / 'a'} has not finished and was skipped; resume it with `vista resume" in capsys.readouterr().out
     assert ledger.read(tmp_path / "results") == []
 
 
 def calibrating(tmp_path: Path, *words: str) -> list[str]:
-    """The command that makes plain runs at 60 % noise: two of them are wanted."""
+    """The command for the two plain runs at 60 % noise."""
     places = ["--results", str(tmp_path / "results"), "--out", str(tmp_path / "out"), "--device", "cpu"]
     return ["reproduce", "calibration", "--only", "symmetric 60", *places, *words]
 
 
 def calibrated(percent: int, validation: float, tmp_path: Path) -> Path:
-    """The folder of one of them."""
-    config = protocol.configuration("ce", protocol.symmetric(percent) | {"validation": validation}, 0)
+    """The folder of one of these runs."""
+    config = protocol.make_config("ce", protocol.symmetric(percent) | {"validation": validation}, 0)
     return tmp_path / "out" / f"ce-{identity(config)}"
 
 
-def test_runs_that_fail_for_one_reason_are_named_together(
+def test_runs_that_fail_for_the_same_reason_share_a_message(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second, third = (calibrated(percent, 0.1, tmp_path) for percent in (40, 20, 60))
 
     def fail(jobs: list[Job], *_: Any, **__: Any) -> None:
         errors = {
-            first: ValueError("no pictures"),
-            second: RuntimeError("a lost card"),
-            third: ValueError("no pictures"),
+            first: ValueError("no images"),
+            second: RuntimeError("a lost GPU"),
+            third: ValueError("no images"),
         }
         for job in jobs:
             job.error = errors.get(job.out)
 
     monkeypatch.setattr("vista.cli.reproduce.execute", fail)
-    words = ["20 %, validation 10 %", "40 %, validation 10 %", "60 %, validation 10 %", "--json"]
-    assert main(calibrating(tmp_path, "--only", *words)) == 2, "a wrong word weighs more than a broken machine"
+    only = [f"symmetric {percent} %, validation 10 %, ce" for percent in (20, 40)]
+    assert main(calibrating(tmp_path, "--only", only[0], "--only", only[1], "--json")) == 2, (
+        "user errors take precedence"
+    )
     said = capsys.readouterr()
     assert [line.removeprefix("vista: error: ") for line in said.err.splitlines()] == [
-        f"{first.name} and 1 more runs: no pictures",
-        f"{second.name}: a lost card",
+        f"{first.name} and 1 more runs: no images",
+        f"{second.name}: a lost GPU",
     ]
     assert json.loads(said.out) == {
         "records": [],
-        "failed": {first.name: "no pictures", second.name: "a lost card", third.name: "no pictures"},
+        "failed": {first.name: "no images", second.name: "a lost GPU", third.name: "no images"},
     }
 
 
-def test_a_stopped_reproduction_goes_on_with_the_same_command(
+def test_an_interrupted_reproduction_resumes_with_the_same_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(jobs: list[Job], *_: Any, **__: Any) -> None:
@@ -214,20 +215,20 @@ def test_a_stopped_reproduction_goes_on_with_the_same_command(
     assert "what was done is saved. The same command goes on." in " ".join(capsys.readouterr().err.split())
 
 
-def test_a_run_that_ends_all_processes_is_named(
+def test_a_run_that_stops_all_processes_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def end(jobs: list[Job], *_: Any, **__: Any) -> None:
-        jobs[1].error = RuntimeError("a lost card")
+        jobs[1].error = RuntimeError("a lost GPU")
         raise jobs[1].error
 
     monkeypatch.setattr("vista.cli.reproduce.execute", end)
     assert main(calibrating(tmp_path)) == 1
     name = calibrated(60, 0.02, tmp_path).name
-    assert f"vista: error: {name}: a lost card" in capsys.readouterr().err
+    assert f"vista: error: {name}: a lost GPU" in capsys.readouterr().err
 
 
-def test_what_is_missing_is_made_where_the_flags_say_and_answered_with_what_was_there(
+def test_missing_runs_use_the_flags_and_the_output_lists_all_records(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = fake(tmp_path / "results", "ce", protocol.symmetric(60), 0, 50.0, 49.0)
@@ -241,8 +242,8 @@ def test_what_is_missing_is_made_where_the_flags_say_and_answered_with_what_was_
             finished(job)
 
     monkeypatch.setattr("vista.cli.reproduce.execute", made)
-    assert main(calibrating(tmp_path, "--root", "pictures", "--at-once", "3", "--json")) == 0
-    assert asked == [(calibrated(60, 0.1, tmp_path), "pictures", "cpu"), 3]
+    assert main(calibrating(tmp_path, "--root", "images", "--at-once", "3", "--json")) == 0
+    assert asked == [(calibrated(60, 0.1, tmp_path), "images", "cpu"), 3]
     answer = json.loads(capsys.readouterr().out)
     assert answer["failed"] == {}
     assert [Path(path).exists() for path in answer["records"]] == [True, True]
@@ -250,7 +251,7 @@ def test_what_is_missing_is_made_where_the_flags_say_and_answered_with_what_was_
 
 
 @pytest.mark.parametrize("by", ["running", "adding"])
-def test_the_ledger_keeps_the_trajectory_of_a_run_that_a_figure_is_drawn_from(
+def test_the_ledger_keeps_the_trajectories_that_figures_need(
     by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def made(jobs: list[Job], *_: Any, finished: Callable[[Job], None]) -> None:
@@ -267,35 +268,35 @@ def test_the_ledger_keeps_the_trajectory_of_a_run_that_a_figure_is_drawn_from(
         assert main(["reproduce", "--add", str(tmp_path / "out"), *places]) == 0
     records = ledger.read(tmp_path / "results")
     assert len(records) == 7
-    figures = [study(name) for name in ("fig1", "lifespan", "coverage", "contributing", "surrogate")]
+    figures = [load_study(name) for name in ("fig1", "lifespan", "coverage", "contributing", "surrogate")]
     drawn = {cell.changes["noise"] for figure in figures for cell in figure.cells if cell.method == "ce"}
     assert "symmetric:0.6" not in drawn
     assert {record.config.noise for record in records if record.bits.exists()} == drawn
 
 
-def test_added_runs_are_answered_with_their_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_added_runs_are_listed_with_their_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole, half = write_run(tmp_path / "runs" / "a"), write_run(tmp_path / "runs" / "b", seed=1, finished=False)
     argv = ["reproduce", "--add", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
     assert main(argv) == 0
     (record,) = ledger.read(tmp_path / "results")
-    assert f"{whole} -> {record.path}\n" in capsys.readouterr().out, "on one line, however long"
+    assert f"{whole} -> {record.path}\n" in capsys.readouterr().out, "on one line, without wrapping"
     assert main([*argv, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"added": {str(whole): str(record.path)}, "unfinished": [str(half)]}
 
 
-def test_the_page_is_written_from_the_ledger_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_is_written_from_the_given_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     fake(tmp_path / "elsewhere", "ce", protocol.symmetric(40), 0, 59.0, 55.0)
     assert main(["reproduce", "--table", "--results", "elsewhere"]) == 0
     assert "| symmetric 40 % | ce | test accuracy, % | 1 | 59.00 | 55.00 |" in Path("RESULTS.md").read_text()
 
 
-def test_a_plan_for_people_has_seeds_notes_and_hours(
+def test_the_printed_plan_has_seeds_notes_and_hours(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     fake(tmp_path, "ce", protocol.symmetric(40), 0, 59.0, 55.0)
-    words = ["--only", "symmetric 40", "ResNet-18, symmetric 40", "--seeds", "2", "--results", str(tmp_path)]
+    words = ["--only", "symmetric 40", "--seeds", "2", "--results", str(tmp_path)]
 
     def rows(name: str) -> list[list[str]]:
         assert main(["reproduce", name, "--dry-run", *words]) == 0
@@ -303,7 +304,7 @@ def test_a_plan_for_people_has_seeds_notes_and_hours(
         (hours,) = [line for line in said.splitlines() if "hours on one H200" in line]
         found = [[cell.strip() for cell in line.split("│")[1:-1]] for line in said.splitlines() if line.startswith("│")]
         assert float(hours.split()[1]) == pytest.approx(sum(float(row[-1] or 0) for row in found), abs=0.1)
-        assert all(bool(row[-1]) == (row[-2] == "to be run") for row in found), "what is there takes no hours"
+        assert all(bool(row[-1]) == (row[-2] == "to be run") for row in found), "records take no hours"
         return [row[1:4] for row in found]
 
     assert rows("cutmix")[:4] == [
@@ -313,10 +314,10 @@ def test_a_plan_for_people_has_seeds_notes_and_hours(
         ["vista (CutMix)", "0", "to be run"],
     ]
     assert [seed for _, seed, _ in rows("cutmix")] == ["0"] * 4 + ["1"] * 4
-    assert {method for method, _, _ in rows("table5")} == {"ce", "dlb", "vista"}, "a gain is no run of its own"
+    assert {method for method, _, _ in rows("table5")} == {"ce", "dlb", "vista"}, "a gain is not a separate run"
 
 
-def test_data_that_is_not_there_says_how_to_get_it(
+def test_missing_data_is_reported_with_the_command_to_get_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

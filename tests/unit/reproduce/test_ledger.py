@@ -1,4 +1,4 @@
-"""The ledger: what a record holds, and which records are refused."""
+"""The ledger: contents of a record, and records that are rejected."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from fake_records import fake
 from made_runs import write_run
 
 from vista.cli import main
-from vista.reproduce import ledger, page, protocol
+from vista.reproduce import ledger, protocol, results_page
 from vista.runs.config import TrainConfig, preset
 from vista.runs.folder import RunFolder
 from vista.training.resolve import identity
 from vista.training.scheduler import Job, run_jobs
 
 
-def test_light_is_vista_at_tau_001_in_the_ledger() -> None:
-    light = protocol.configuration("vista-light", protocol.symmetric(40), 0)
-    assert identity(light) == protocol.configuration("vista:tau=0.01", protocol.symmetric(40), 0).identity()
-    assert identity(light) != protocol.configuration("vista", protocol.symmetric(40), 0).identity()
+def test_light_and_vista_with_tau_001_have_one_identity() -> None:
+    light = protocol.make_config("vista-light", protocol.symmetric(40), 0)
+    assert identity(light) == protocol.make_config("vista:tau=0.01", protocol.symmetric(40), 0).identity()
+    assert identity(light) != protocol.make_config("vista", protocol.symmetric(40), 0).identity()
     assert identity(light) != replace(light, seed=1).identity()
     assert identity(light) == replace(light, root="elsewhere", device="cpu", checkpoint_seconds=1.0).identity()
 
 
-def test_a_run_made_elsewhere_is_added_with_its_lines_and_without_weights(tmp_path: Path) -> None:
+def test_a_finished_run_is_added_with_its_epochs_and_without_weights(tmp_path: Path) -> None:
     settings = {**preset("digits"), "epochs": 2}
     job = Job(TrainConfig(data="digits", noise="symmetric:0.4", network="tiny-staged", **settings), tmp_path / "run")
     run_jobs([job], lambda _job, _event: None)
@@ -42,10 +42,10 @@ def test_a_run_made_elsewhere_is_added_with_its_lines_and_without_weights(tmp_pa
     assert record.data["labels_hash"] == RunFolder(tmp_path / "run").labels().hash
     assert record.path.stat().st_size < 20_000
     assert len(list((results / ledger.FOLDER).iterdir())) == 1
-    assert "tiny-staged" in page.write(results)
+    assert "tiny-staged" in results_page.render(results)
 
 
-def test_a_kf_run_is_the_plain_run_as_well(tmp_path: Path) -> None:
+def test_a_kf_run_includes_the_plain_run(tmp_path: Path) -> None:
     settings = {**preset("digits"), "epochs": 3}
     config = TrainConfig(data="digits", noise="symmetric:0.4", network="tiny-staged", **settings)
     jobs = {
@@ -64,14 +64,14 @@ def test_a_kf_run_is_the_plain_run_as_well(tmp_path: Path) -> None:
         trained.epochs,
         trained.data,
     )
-    assert "1 runs on" in page.write(tmp_path / "kf"), "one run, whatever it stands for"
+    assert "1 runs on" in results_page.render(tmp_path / "kf"), "one run, although it provides two records"
 
     shutil.copy(trained.path, tmp_path / "kf" / ledger.FOLDER)
-    assert len(ledger.read(tmp_path / "kf")) == 2, "a plain run on record stands for itself"
+    assert len(ledger.read(tmp_path / "kf")) == 2, "a plain run with its own record is preferred"
     assert {record.path.name for record in ledger.read(tmp_path / "kf")} == {trained.path.name, fused.path.name}
 
 
-def test_only_a_run_that_trains_plainly_stands_for_a_plain_one(tmp_path: Path) -> None:
+def test_only_methods_with_plain_training_provide_a_plain_run(tmp_path: Path) -> None:
     for method in ("kf", "sat"):
         path = fake(tmp_path, method, protocol.symmetric(40), 0, 67.0, 66.0)
         record = json.loads(path.read_text())
@@ -80,8 +80,8 @@ def test_only_a_run_that_trains_plainly_stands_for_a_plain_one(tmp_path: Path) -
     assert [record.config.method for record in ledger.read(tmp_path)] == ["kf", "sat", "ce"]
 
 
-def test_a_record_keeps_what_the_run_took_and_not_where_its_data_lay(tmp_path: Path) -> None:
-    config = replace(RunFolder(write_run(tmp_path / "run", epochs=3)).config(), root="/home/somebody/pictures")
+def test_a_record_keeps_the_duration_but_not_the_data_path(tmp_path: Path) -> None:
+    config = replace(RunFolder(write_run(tmp_path / "run", epochs=3)).config(), root="/home/somebody/images")
     (tmp_path / "run" / "config.json").write_text(json.dumps(config.to_json()))
     taken = [{"epoch": epoch, "train_seconds": 24.26, "evaluate_seconds": 6.0} for epoch in (1, 2, 3)]
     (tmp_path / "run" / "timings.jsonl").write_text("".join(json.dumps(line) + "\n" for line in taken))
@@ -103,13 +103,13 @@ def test_a_record_has_a_line_per_entry_and_per_epoch(tmp_path: Path) -> None:
     assert [json.loads(line.rstrip(",")) for line in (one, two, three)] == run.record().lines
 
 
-def test_one_run_has_one_record_whatever_its_method_is_called(tmp_path: Path) -> None:
+def test_a_run_has_one_record_under_both_names_of_its_method(tmp_path: Path) -> None:
     forty = protocol.symmetric(40)
     light = fake(tmp_path, "vista-light", forty, 0, 60.0, 60.0)
-    assert ledger.place(protocol.configuration("vista:tau=0.01", forty, 0), tmp_path) == light
+    assert ledger.record_path(protocol.make_config("vista:tau=0.01", forty, 0), tmp_path) == light
     copy = light.with_name("copy.json")
     copy.write_bytes(light.read_bytes())
-    with pytest.raises(ValueError, match=rf"copy\.json is a record of the same run as {light.name}: delete one"):
+    with pytest.raises(ValueError, match=rf"copy\.json is a record of the same run as {light.name}; delete one"):
         ledger.read(tmp_path)
 
 
@@ -126,14 +126,14 @@ def test_one_run_has_one_record_whatever_its_method_is_called(tmp_path: Path) ->
         (lambda r: {**r, "metrics": {**r["metrics"], "deviation_gap": {}}}, r"deviation_gap\.val_given is None"),
         (lambda r: {**r, "metrics": {**r["metrics"], "network": {}}}, r"network\.best\.test\.top1 is None"),
         (lambda r: {**r, "environment": {"device": 3}}, "no usable 'device'"),
-        (lambda r: {**r, "environment": {"device": "a card", "commit": None}}, "no usable 'torch'"),
-        (lambda r: {**r, "environment": {"device": "a card", "torch": "2.13.0"}}, "no usable 'commit'"),
+        (lambda r: {**r, "environment": {"device": "a GPU", "commit": None}}, "no usable 'torch'"),
+        (lambda r: {**r, "environment": {"device": "a GPU", "torch": "2.13.0"}}, "no usable 'commit'"),
         (lambda r: {**r, "config": {**r["config"], "format": 9}}, "has format 9, but this version reads 1"),
         (lambda r: {**r, "config": {**r["config"], "method": "../up"}}, r"'\.\./up'"),
         (lambda r: {**r, "config": {**r["config"], "colour": 1}}, "unknown field 'colour'"),
     ],
 )
-def test_a_damaged_record_is_named(tmp_path: Path, damage: Callable[[Any], Any], message: str) -> None:
+def test_a_damaged_record_is_reported_with_its_path(tmp_path: Path, damage: Callable[[Any], Any], message: str) -> None:
     path = fake(tmp_path, "ce", protocol.symmetric(40), 0, 59.0, 55.0)
     path.write_text(json.dumps(damage(json.loads(path.read_text()))))
     with pytest.raises(ValueError, match=message) as caught:
@@ -143,19 +143,19 @@ def test_a_damaged_record_is_named(tmp_path: Path, damage: Callable[[Any], Any],
 
 @pytest.mark.parametrize("number", ["top1", "top5", "aurc"])
 @pytest.mark.parametrize("which", ["best", "last"])
-@pytest.mark.parametrize("place", ["", "network."])
-def test_a_record_that_lacks_a_number_of_a_table_is_named(tmp_path: Path, place: str, which: str, number: str) -> None:
+@pytest.mark.parametrize("prefix", ["", "network."])
+def test_a_record_without_a_number_of_a_table_is_rejected(tmp_path: Path, prefix: str, which: str, number: str) -> None:
     path = fake(tmp_path, "kf", protocol.symmetric(40), 0, 59.0, 55.0)
     record = json.loads(path.read_text())
     record["metrics"]["network"] = json.loads(json.dumps(record["metrics"]))
-    del (record["metrics"]["network"] if place else record["metrics"])[which]["test"][number]
+    del (record["metrics"]["network"] if prefix else record["metrics"])[which]["test"][number]
     path.write_text(json.dumps(record))
-    with pytest.raises(ValueError, match=rf"damaged: {place}{which}\.test\.{number} is None"):
+    with pytest.raises(ValueError, match=rf"damaged: {prefix}{which}\.test\.{number} is None"):
         ledger.read(tmp_path)
 
 
 @pytest.mark.parametrize("part", ["val_given", "val_true", "test"])
-def test_a_record_that_lacks_a_deviation_gap_is_named(tmp_path: Path, part: str) -> None:
+def test_a_record_without_a_deviation_gap_is_rejected(tmp_path: Path, part: str) -> None:
     path = fake(tmp_path, "ce", protocol.symmetric(40), 0, 59.0, 55.0)
     record = json.loads(path.read_text())
     del record["metrics"]["deviation_gap"][part]
@@ -165,15 +165,15 @@ def test_a_record_that_lacks_a_deviation_gap_is_named(tmp_path: Path, part: str)
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b'{"format": 1', b'{"metrics": NaN}'])
-def test_a_record_that_is_no_record_is_named(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_no_record_is_rejected(tmp_path: Path, content: bytes) -> None:
     path = fake(tmp_path, "ce", protocol.symmetric(40), 0, 59.0, 55.0)
     path.write_bytes(content)
     with pytest.raises(ValueError, match=path.name):
         ledger.read(tmp_path)
 
 
-def test_a_number_that_is_none_reaches_no_table(tmp_path: Path) -> None:
+def test_nan_reaches_no_table(tmp_path: Path) -> None:
     path = fake(tmp_path, "ce", protocol.symmetric(40), 0, float("nan"), 55.0)
     assert "NaN" in path.read_text()
     with pytest.raises(ValueError, match=r"best\.test\.top1 is nan"):
-        page.write(tmp_path)
+        results_page.render(tmp_path)

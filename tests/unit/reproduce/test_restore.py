@@ -1,4 +1,4 @@
-"""A run's folder made again from its record: the same figures and suspects, or a word why not."""
+"""Run folders recreated from ledger records: the same figures and suspects, or an error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from vista.training import samples
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    data = write_pictures(tmp_path / "pictures.npz")
+    data = write_pictures(tmp_path / "images.npz")
     folder = write_run(tmp_path / "runs" / "vista-seed0", method="vista", teacher=True, data=data)
     assert main(["labels", str(folder), "--top", "12"]) == 0
     return folder
@@ -37,7 +37,7 @@ def kept(run: Path, tmp_path: Path) -> ledger.LedgerRecord:
 
 
 def shown(path: Path) -> dict[str, Any]:
-    """What a page shows of a run, but for where it lies and how long it took."""
+    """What a page shows of a run, without its path and duration."""
     data = json.loads(json.dumps(payload([read_run(path)])).replace(path.name, "RUN"))
     (row,) = data["table"]["rows"]
     cells = {name: cell for name, cell in row["cells"].items() if name != "minutes"}
@@ -45,7 +45,7 @@ def shown(path: Path) -> dict[str, Any]:
     return {"cells": cells, "figures": data["figures"], "rows": data["suspects"]["rows"][:12], "note": note}
 
 
-def test_a_restored_run_is_shown_as_before(run: Path, kept: ledger.LedgerRecord, tmp_path: Path) -> None:
+def test_the_page_of_a_restored_run_is_unchanged(run: Path, kept: ledger.LedgerRecord, tmp_path: Path) -> None:
     again = restore(kept, tmp_path / "again")
     assert again.path == tmp_path / "again" / kept.path.stem
     assert not (again.path / "teacher.safetensors").exists()
@@ -56,19 +56,17 @@ def test_a_restored_run_is_shown_as_before(run: Path, kept: ledger.LedgerRecord,
     assert {**after, "note": ""} == {**before, "note": ""}
 
 
-def test_the_ledger_still_reads_its_records_alone(kept: ledger.LedgerRecord, tmp_path: Path) -> None:
+def test_lists_of_suspects_are_not_read_as_records(kept: ledger.LedgerRecord, tmp_path: Path) -> None:
     assert kept.suspects.is_file()
     assert [record.path for record in ledger.read(tmp_path / "results")] == [kept.path]
 
 
-def test_suspects_are_kept_beside_a_trajectory_alone(run: Path, tmp_path: Path) -> None:
+def test_suspects_are_kept_only_with_a_trajectory(run: Path, tmp_path: Path) -> None:
     ledger.add(RunFolder(run), tmp_path / "results", with_bits=False)
     assert [path.name for path in (tmp_path / "results").iterdir()] == ["runs"]
 
 
-def test_several_runs_are_kept_with_their_suspects_or_without(
-    run: Path, kept: ledger.LedgerRecord, tmp_path: Path
-) -> None:
+def test_runs_with_and_without_suspects_are_kept(run: Path, kept: ledger.LedgerRecord, tmp_path: Path) -> None:
     assert ledger.add(RunFolder(run), tmp_path / "results", with_bits=True) == kept.path
     other = write_run(tmp_path / "runs" / "ce-seed0")
     without = ledger.read_record(ledger.add(RunFolder(other), tmp_path / "results", with_bits=True))
@@ -76,40 +74,40 @@ def test_several_runs_are_kept_with_their_suspects_or_without(
     assert [path.name for path in (tmp_path / "results" / "suspects").iterdir()] == [kept.path.name]
 
 
-def test_other_data_are_refused(kept: ledger.LedgerRecord, tmp_path: Path) -> None:
-    with np.load(tmp_path / "pictures.npz") as file:
+def test_other_data_are_rejected(kept: ledger.LedgerRecord, tmp_path: Path) -> None:
+    with np.load(tmp_path / "images.npz") as file:
         arrays = dict(file)
-    np.savez(tmp_path / "pictures.npz", **{**arrays, "y_train": arrays["y_train"][::-1]})
-    with pytest.raises(ValueError, match=r"has labels_hash [0-9a-f]{64}, but the data here give"):
+    np.savez(tmp_path / "images.npz", **{**arrays, "y_train": arrays["y_train"][::-1]})
+    with pytest.raises(ValueError, match=r"has labels_hash [0-9a-f]{64}, but the data give"):
         restore(kept, tmp_path / "again")
     assert not (tmp_path / "again").exists()
 
 
 @pytest.mark.parametrize("name", ["labels_hash", "split_hash"])
-@pytest.mark.parametrize("change", ["another", "lost"])
-def test_a_record_with_another_hash_or_without_one_is_refused(
+@pytest.mark.parametrize("change", ["wrong", "missing"])
+def test_a_record_with_a_wrong_or_missing_hash_is_rejected(
     kept: ledger.LedgerRecord, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, change: str
 ) -> None:
     content = json.loads(kept.path.read_text())
     content["data"] |= {name: "0" * 64}
-    if change == "lost":
+    if change == "missing":
         del content["data"][name]
     kept.path.write_text(json.dumps(content))
     assert main(["reproduce", "--restore", str(kept.path), "--out", str(tmp_path / "again")]) == 2
-    said = {"another": "0" * 64, "lost": "None"}[change]
-    assert f"has {name} {said}, but the data here give {kept.data[name]}" in " ".join(capsys.readouterr().err.split())
+    said = {"wrong": "0" * 64, "missing": "None"}[change]
+    assert f"has {name} {said}, but the data give {kept.data[name]}" in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "again").exists()
 
 
-def test_what_is_there_is_not_written_over(kept: ledger.LedgerRecord, tmp_path: Path) -> None:
+def test_an_existing_folder_is_not_overwritten(kept: ledger.LedgerRecord, tmp_path: Path) -> None:
     restore(kept, tmp_path / "again")
-    with pytest.raises(FileExistsError, match=r"vista-seed0-\w+ is there already: name another --out"):
+    with pytest.raises(FileExistsError, match=r"vista-seed0-\w+ already exists; choose another --out"):
         restore(kept, tmp_path / "again")
 
 
-def test_a_record_without_its_trajectory_is_refused(kept: ledger.LedgerRecord, tmp_path: Path) -> None:
+def test_a_record_without_its_trajectory_is_rejected(kept: ledger.LedgerRecord, tmp_path: Path) -> None:
     kept.bits.unlink()
-    with pytest.raises(FileNotFoundError, match="has no trajectory beside it"):
+    with pytest.raises(FileNotFoundError, match=r"has no trajectory \(.*\.safetensors\) beside it"):
         restore(kept, tmp_path / "again")
 
 
@@ -117,7 +115,7 @@ def test_a_record_without_its_trajectory_is_refused(kept: ledger.LedgerRecord, t
     ("change", "message"),
     [({"format": 2}, "has format 2, but this version reads format 1"), ({"given": 7}, "is 7, but num_classes is 3")],
 )
-def test_a_list_that_does_not_fit_is_refused(
+def test_an_invalid_list_of_suspects_is_rejected(
     kept: ledger.LedgerRecord, tmp_path: Path, change: dict[str, int], message: str
 ) -> None:
     listed = json.loads(kept.suspects.read_text())
@@ -127,7 +125,7 @@ def test_a_list_that_does_not_fit_is_refused(
         payload([read_run(restore(kept, tmp_path / "again").path)])
 
 
-def test_the_command_restores_several(
+def test_the_command_restores_several_records(
     kept: ledger.LedgerRecord, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     again = write_run(tmp_path / "runs" / "ce-seed0", data=kept.config.data)
@@ -139,7 +137,7 @@ def test_the_command_restores_several(
         assert (tmp_path / "again" / path.stem / "metrics.json").is_file()
 
 
-def test_the_command_restores_from_data_below_its_root(
+def test_the_command_reads_data_from_its_root(
     kept: ledger.LedgerRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load, make, asked = source.load, samples.labels_and_split, []
@@ -154,14 +152,14 @@ def test_the_command_restores_from_data_below_its_root(
 
     monkeypatch.setattr(source, "load", loaded)
     monkeypatch.setattr("vista.reproduce.restore.labels_and_split", made)
-    words = ["reproduce", "--restore", str(kept.path), "--out", str(tmp_path / "again"), "--root", "pictures"]
+    words = ["reproduce", "--restore", str(kept.path), "--out", str(tmp_path / "again"), "--root", "images"]
     assert main(words) == 0
-    assert asked == ["pictures", "pictures"], "of the pictures, and of labels that people gave"
+    assert asked == ["images", "images"], "for the images, and for human labels"
 
 
-def test_what_is_no_record_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_path_that_is_no_record_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "--restore", "nowhere.json"]) == 2
-    assert "nowhere.json does not exist: records of runs are files in results/runs/" in capsys.readouterr().err
+    assert "nowhere.json does not exist; records are files in results/runs/" in capsys.readouterr().err
     assert main(["reproduce", "--restore", str(tmp_path)]) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert f"{tmp_path} is a folder: records of runs are files in results/runs/" in said
+    assert f"{tmp_path} is a folder; records are files in results/runs/" in said

@@ -1,4 +1,4 @@
-"""CutMix on and off."""
+"""Plain training and VISTA, with and without CutMix."""
 
 from typing import Any
 
@@ -31,9 +31,11 @@ def _cells() -> list[Cell]:
     return cells
 
 
-STUDY = Study(
-    title="CutMix",
-    about="The paper names no probability; ours is 0.5. Under CutMix VISTA records a clean pass.",
-    cells=tuple(_cells()),
-    seeds=1,
-)
+STUDIES = {
+    "cutmix": Study(
+        title="CutMix",
+        about="The paper names no probability; we use 0.5. Under CutMix VISTA records predictions in a clean pass.",
+        cells=tuple(_cells()),
+        seeds=1,
+    )
+}

@@ -1,4 +1,4 @@
-"""RESULTS.md from the ledger: ours beside the paper's, nothing typed by hand."""
+"""RESULTS.md, written from the ledger: our numbers beside the paper's."""
 
 from __future__ import annotations
 
@@ -10,25 +10,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vista.metrics import mean_and_error
-from vista.reproduce import grid, ledger, names, protocol, study
+from vista.reproduce import grid, ledger, load_study, protocol, study_names
 from vista.reproduce.grid import Cell, Paper, Study
-from vista.reproduce.ledger import LedgerRecord, cell_of
-from vista.reproduce.runs import run_of
+from vista.reproduce.ledger import LedgerRecord, cell_key
 from vista.runs.config import TrainConfig
 from vista.training.resolve import differences
 
 HEAD = """# Results
 
-Written by `vista reproduce --table` from the records in `results/runs/`; our reading of it is
+Written by `vista reproduce --table` from the records in `results/runs/`; we interpret it in
 [docs/reproduction.md](docs/reproduction.md). *Best* is the epoch with the highest accuracy on the given validation
-labels (the first on ties), *last* the last epoch; the test set chooses nothing. `n` is the number of seeds, ± the
-standard error over them. Knowledge fusion trains plainly: where no plain run of a seed is on record, the network of its
-run stands for it. A gain is one over plain training with the same labels, split and initial weights, seed by
-seed: its mean over the seeds that both have, ± the standard error of that. The paper's number is compared with *best*:
-a difference is called one only where it exceeds two standard errors of both together, which one seed alone cannot show
-and of which two seeds give a rough idea.
+labels (the first on ties), *last* the last epoch; nothing is selected on the test set. `n` is the number of seeds, ±
+the standard error over them. Knowledge fusion trains with cross-entropy alone: where the ledger has no plain run of a
+seed, the network of its knowledge fusion run is used. A gain is the difference from plain training with the same
+labels, split and initial weights, averaged over the seeds that both have, ± its standard error. The paper's number is
+compared with *best*: a difference is in bold where it exceeds two standard errors of both numbers combined. One seed
+alone cannot show this, and two seeds give only a rough estimate of the error.
 """
-
 
 COLUMNS = (
     "setting", "method", "measure", "n", "ours, best", "ours, last", "paper", "gain, best", "gain, last", "gain, paper",
@@ -37,8 +35,8 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A mean over seeds."""
+class Mean:
+    """A mean over ``n`` seeds with its standard error, which one seed does not have."""
 
     mean: float
     error: float | None
@@ -48,13 +46,32 @@ class Measured:
         return f"{self.mean:.2f}" + (f" ± {self.error:.2f}" if self.error is not None else "")
 
 
-def measured(records: list[LedgerRecord], measure: str, which: str) -> Measured | None:
-    """Mean and standard error of a measure over the seeds of one cell."""
+def average(records: list[LedgerRecord], measure: str, which: str) -> Mean | None:
+    """Average a measure over the seeds of a cell.
+
+    Args:
+        records: The seeds.
+        measure: A key of :data:`vista.reproduce.grid.MEASURES`.
+        which: ``best`` or ``last``.
+
+    Returns:
+        The mean, or None without records.
+    """
     return _over_seeds(list(_by_seed(records, measure, which).values()))
 
 
-def gain(records: list[LedgerRecord], plain: list[LedgerRecord], measure: str, which: str) -> Measured | None:
-    """Of runs over plain ones, seed by seed, over the seeds that both have."""
+def average_gain(records: list[LedgerRecord], plain: list[LedgerRecord], measure: str, which: str) -> Mean | None:
+    """Average the gain over plain training, seed by seed, over the seeds that both have.
+
+    Args:
+        records: The seeds of a cell.
+        plain: The seeds of plain training in the same setting.
+        measure: A key of :data:`vista.reproduce.grid.MEASURES`.
+        which: ``best`` or ``last``.
+
+    Returns:
+        The mean gain, or None without a common seed.
+    """
     ours, theirs = _by_seed(records, measure, which), _by_seed(plain, measure, which)
     return _over_seeds([value - theirs[seed] for seed, value in ours.items() if seed in theirs])
 
@@ -63,18 +80,25 @@ def _by_seed(records: list[LedgerRecord], measure: str, which: str) -> dict[int,
     return {record.config.seed: grid.MEASURES[measure][1](record.metrics, which) for record in records}
 
 
-def _over_seeds(values: list[float]) -> Measured | None:
+def _over_seeds(values: list[float]) -> Mean | None:
     if not values:
         return None
-    return Measured(*mean_and_error(values), len(values))
+    return Mean(*mean_and_error(values), len(values))
 
 
-def write(results: Path) -> str:
-    """The whole page."""
+def render(results: Path) -> str:
+    """Render RESULTS.md.
+
+    Args:
+        results: Folder of the ledger.
+
+    Returns:
+        The page, in Markdown.
+    """
     records = ledger.read(results)
-    by_cell = ledger.by_cell(records)
-    tables = ["\n".join(_section(name, study(name), by_cell)) for name in names()]
-    sections = [HEAD, protocol.in_words() + "\n", _machines(records), *tables, "\n".join(_others(by_cell))]
+    by_cell = ledger.group_by_cell(records)
+    tables = ["\n".join(_section(name, load_study(name), by_cell)) for name in study_names()]
+    sections = [HEAD, protocol.describe() + "\n", _machines(records), *tables, "\n".join(_others(by_cell))]
     return "\n".join(section for section in sections if section).rstrip() + "\n"
 
 
@@ -93,10 +117,10 @@ def _section(name: str, table: Study, by_cell: dict[str, list[LedgerRecord]]) ->
     yield f"## {name}: {table.title}\n"
     if table.about:
         yield f"{table.about}\n"
-    runs = {run_of(cell) for cell in table.cells}
+    runs = {cell_key(cell.config()) for cell in table.cells}
     done = sum(1 for cell in runs if cell in by_cell)
     if not rows:
-        yield f"None of its {len(runs)} settings has been run yet.\n"
+        yield f"None of {len(runs)} settings has been run yet.\n"
         return
     yield f"{done} of {len(runs)} settings have been run.\n"
     if table.is_drawn and not any(cell.paper for cell in table.cells):
@@ -108,25 +132,24 @@ def _section(name: str, table: Study, by_cell: dict[str, list[LedgerRecord]]) ->
 
 
 def _row(cell: Cell, table: Study, by_cell: dict[str, list[LedgerRecord]]) -> str | None:
-    records = by_cell.get(run_of(cell), [])
-    best, last = measured(records, cell.measure, "best"), measured(records, cell.measure, "last")
+    records = by_cell.get(cell_key(cell.config()), [])
+    best, last = average(records, cell.measure, "best"), average(records, cell.measure, "last")
     if best is None or last is None:
         return None
-    is_gain = cell.note == "gain"
     at_best, at_last = (_gain(cell, table, by_cell, records, which) for which in ("best", "last"))
-    paper_gain = cell.paper if is_gain else _paper_gain(cell, table)
-    paper = None if is_gain else cell.paper
-    compared = (at_best, paper_gain) if is_gain else (best, paper)
+    paper_gain = cell.paper if cell.is_gain else _paper_gain(cell, table)
+    paper = None if cell.is_gain else cell.paper
+    compared = (at_best, paper_gain) if cell.is_gain else (best, paper)
     columns = [
         cell.setting,
-        cell.method + (f" ({cell.note})" if cell.note and not is_gain else ""),
+        cell.method_label,
         grid.MEASURES[cell.measure][0],
         str(best.n),
         str(best),
         str(last),
         _paper_text(paper),
-        signed(at_best),
-        signed(at_last),
+        format_gain(at_best),
+        format_gain(at_last),
         "" if paper_gain is None else f"{paper_gain.value:+.2f}",
         _verdict(*compared),
     ]
@@ -135,43 +158,43 @@ def _row(cell: Cell, table: Study, by_cell: dict[str, list[LedgerRecord]]) -> st
 
 def _gain(
     cell: Cell, table: Study, by_cell: dict[str, list[LedgerRecord]], records: list[LedgerRecord], which: str
-) -> Measured | None:
-    """Over what plain training came to in the same setting, at the same epoch, seed by seed."""
+) -> Mean | None:
+    """The gain over plain training in the same setting, if the measure has one."""
     if cell.method == table.baseline or cell.measure == "anchors":
         return None
-    return gain(records, by_cell.get(_unmixed(cell, table.baseline), []), cell.measure, which)
+    return average_gain(records, by_cell.get(_baseline_key(cell, table.baseline), []), cell.measure, which)
 
 
 def _paper_gain(cell: Cell, table: Study) -> Paper | None:
-    """Over the paper's plain training in the same setting: this table's own, or else another one's."""
+    """The paper's gain over its plain training in the same setting, taken from this table or else another one."""
     if cell.paper is None or cell.method == table.baseline or cell.measure == "anchors":
         return None
-    where = _unmixed(cell, table.baseline), cell.measure
+    where = _baseline_key(cell, table.baseline), cell.measure
     plain = _baselines([table], table.baseline).get(where) or _paper_baselines(table.baseline).get(where)
     if plain is None:
         return None
-    return Paper(cell.paper.value - plain.value)  # shown without an error, and compared with nothing
+    return Paper(cell.paper.value - plain.value)  # shown without an error and not compared
 
 
 @functools.cache
 def _paper_baselines(method: str) -> dict[tuple[str, str], Paper]:
-    return _baselines(map(study, names()), method)
+    return _baselines(map(load_study, study_names()), method)
 
 
 def _baselines(tables: Iterable[Study], method: str) -> dict[tuple[str, str], Paper]:
-    """The paper's numbers of plain training, by run and measure; where two tables differ, the first one's."""
+    """The paper's plain training by run and measure; where two tables differ, the first one's."""
     found: dict[tuple[str, str], Paper] = {}
     for table in tables:
         for cell in table.cells:
             if cell.method == method and cell.paper is not None and "cutmix" not in cell.changes:
-                found.setdefault((_unmixed(cell, method), cell.measure), cell.paper)
+                found.setdefault((_baseline_key(cell, method), cell.measure), cell.paper)
     return found
 
 
-def _unmixed(cell: Cell, method: str) -> str:
-    """The run of a method in a cell's setting, without CutMix: a gain is one over plain training on plain pictures."""
+def _baseline_key(cell: Cell, method: str) -> str:
+    """The run of the baseline in a cell's setting; gains under CutMix too are over training without it."""
     changes = {key: value for key, value in cell.changes.items() if key != "cutmix"}
-    return cell_of(protocol.configuration(method, changes, 0))
+    return cell_key(protocol.make_config(method, changes, 0))
 
 
 def _paper_text(paper: Paper | None) -> str:
@@ -180,14 +203,14 @@ def _paper_text(paper: Paper | None) -> str:
     return f"{paper.value:.2f}" + (f" ± {paper.error:.2f}" if paper.error is not None else "")
 
 
-def signed(value: Measured | None) -> str:
-    """A gain as a table has it."""
+def format_gain(value: Mean | None) -> str:
+    """Format a gain for a table; empty for None."""
     if value is None:
         return ""
     return f"{value.mean:+.2f}" + (f" ± {value.error:.2f}" if value.error is not None else "")
 
 
-def _verdict(ours: Measured | None, paper: Paper | None) -> str:
+def _verdict(ours: Mean | None, paper: Paper | None) -> str:
     if ours is None or paper is None:
         return ""
     difference = ours.mean - paper.value
@@ -198,29 +221,29 @@ def _verdict(ours: Measured | None, paper: Paper | None) -> str:
 
 
 def _others(by_cell: dict[str, list[LedgerRecord]]) -> Iterator[str]:
-    """Runs that are in no table, and in which setting they differ from one that is: they are not averaged in."""
-    known = {run_of(cell) for name in names() for cell in study(name).cells}
+    """Runs that belong to no table, and the settings in which they differ from the protocol."""
+    known = {cell_key(cell.config()) for name in study_names() for cell in load_study(name).cells}
     others = [records for cell, records in by_cell.items() if cell not in known]
     if not others:
         return
     yield "## Runs under another protocol\n"
-    yield "In no table above, and not averaged into any; a row says how it differs.\n"
+    yield "These runs belong to no table above. Each row names its differences from the protocol.\n"
     yield "| data, noise | method | differs in | n | best | last |"
     yield "|---|---|---|---|---|---|"
     for group in others:
         config = group[0].config
-        best, last = measured(group, "accuracy", "best"), measured(group, "accuracy", "last")
+        best, last = average(group, "accuracy", "best"), average(group, "accuracy", "last")
         assert best is not None
-        words = (f"{config.data}, {config.noise}", config.method, _how(config))
-        yield f"| {' | '.join(map(_plain, words))} | {best.n} | {best} | {last} |"
+        texts = (f"{config.data}, {config.noise}", config.method, _differences(config))
+        yield f"| {' | '.join(map(_escape, texts))} | {best.n} | {best} | {last} |"
 
 
-def _plain(text: str) -> str:
-    """Text from a record as it may stand in a cell of a table."""
+def _escape(text: str) -> str:
+    """Escape text of a record for a Markdown table."""
     return " ".join(re.sub(r"([\\`*<>|])", r"\\\1", text).split())
 
 
-def _how(config: TrainConfig) -> str:
+def _differences(config: TrainConfig) -> str:
     """The settings in which a run differs from the protocol of its data and noise."""
-    usual = protocol.configuration(config.method, {"data": config.data, "noise": config.noise}, config.seed)
+    usual = protocol.make_config(config.method, {"data": config.data, "noise": config.noise}, config.seed)
     return ", ".join(f"{name} {ours}" for name, ours, _ in differences(config, usual)) or "the method alone"

@@ -1,11 +1,11 @@
-"""Gains over plain training at 10 to 60 % symmetric noise, four families of networks, DLB and VISTA."""
+"""Gains over plain training at 10 to 60 % symmetric noise, for four network families, DLB and VISTA."""
 
 from vista.reproduce import protocol
 from vista.reproduce.grid import Cell, Paper, Study
 
 LEVELS = (10, 20, 30, 40, 50, 60)
 NETWORKS = {"VGG-16": "vgg16", "VGG-19": "vgg19", "ResNet-18": "resnet18", "DenseNet-121": "densenet121"}
-# Gains in points; the paper reads DLB's off a plot, on networks of its own (ResNet-32, DenseNet-40).
+# Gains in points. The paper reads DLB's off a plot of other networks (ResNet-32, DenseNet-40).
 GAINS: dict[str, dict[str, list[tuple[float, float | None]]]] = {
     "dlb": {
         "VGG-16": [(3.10, None), (3.30, None), (3.10, None), (3.00, None), (4.20, None), (5.80, None)],
@@ -25,20 +25,21 @@ GAINS: dict[str, dict[str, list[tuple[float, float | None]]]] = {
 def _cells() -> list[Cell]:
     cells = []
     for label, network in NETWORKS.items():
-        for place, level in enumerate(LEVELS):
+        for column, level in enumerate(LEVELS):
             changes = {"network": network, **protocol.symmetric(level)}
             setting = f"{label}, symmetric {level} %"
             cells.append(Cell(setting, "ce", changes))
             for method, gains in GAINS.items():
-                value, error = gains[label][place]
-                cells.append(Cell(setting, method, changes, Paper(value, error), note="gain"))
+                value, error = gains[label][column]
+                cells.append(Cell(setting, method, changes, Paper(value, error), is_gain=True))
     return cells
 
 
-STUDY = Study(
-    title="Gains over plain training by network and noise",
-    about="The paper's numbers are gains in points over each source's own baseline; DLB's are read off a plot and "
-    "made with other networks of the same family. Its rows for a WRN and for ResNet-110, with nothing beside them, are "
-    "left out.",
-    cells=tuple(_cells()),
-)
+STUDIES = {
+    "table5": Study(
+        title="Gains over plain training by network and noise",
+        about="The paper's numbers are gains in points over each source's own baseline; DLB's are read off a plot "
+        "of other networks of the same family. We omit its rows for a WRN and ResNet-110, which have no counterpart.",
+        cells=tuple(_cells()),
+    )
+}
