@@ -88,7 +88,7 @@ class TinyStaged(LinearHead):
 
 
 NETWORKS = {
-    "small-cnn": Network(SmallCNN, "4 convolutions, for the digits", "4+"),
-    "mlp": Network(MLP, "2 hidden layers, flat features", "any"),
+    "small-cnn": Network(SmallCNN, "4 convolutions, small images", "4+"),
+    "mlp": Network(MLP, "2 hidden layers, for features", "any"),
     "tiny-staged": Network(TinyStaged, "4 stages of one convolution"),
 }

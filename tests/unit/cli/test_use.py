@@ -703,4 +703,4 @@ def test_data_get_needs_a_root_and_a_known_name(vista: Vista) -> None:
     assert "--root DIR" in vista("data", "get", "cifar10").err
     said = vista("data", "get", "cifar1000", "--root", "root")
     assert said.code == 2
-    assert "nearest known is" in said.err
+    assert "did you mean 'cifar100" in said.err
