@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 from rich import box
 from rich.table import Table
@@ -24,7 +25,7 @@ class Models:
 
 def run(argv: list[str]) -> int:
     flags = parse(Models, argv, "models", ABOUT)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "name": name,
             "description": network.description,
@@ -43,7 +44,7 @@ def run(argv: list[str]) -> int:
     table.add_column("description")
     for row in rows:
         parameters = f"{row['parameters'] / 1e6:.2f} M"
-        table.add_row(str(row["name"]), parameters, str(row["image_sizes"]), str(row["description"]))
+        table.add_row(row["name"], parameters, row["image_sizes"], row["description"])
     out = terminal.console()
     out.print(table)
     out.print("Parameters are counted for 3x32x32 images and 100 classes.")

@@ -123,7 +123,7 @@ def load(name: str, root: str | Path | None = None, own_validation: bool = True)
 def _suggestion(name: str, kind: str) -> str:
     """Suggest `folder:` or `npz:` for a path, or a name that is close to an unknown one."""
     is_folder = os.path.isdir(os.path.expanduser(name))
-    if is_folder or name.endswith(".npz"):
+    if is_folder or (kind == name and name.endswith(".npz")):
         return f"did you mean '{'folder' if is_folder else 'npz'}:{name}'? "
     close = difflib.get_close_matches(kind, [*_NAMED, *_BY_PATH], n=1)
     return f"did you mean {close[0] + (':PATH' if close[0] in _BY_PATH else '')!r}? " if close else ""

@@ -18,8 +18,14 @@ from vista.models.staged import Network
 
 Factory = Callable[..., object]
 
-_NETWORKS = {name: network for family in (resnet, preact_resnet, densenet, vgg, vit, small)
-             for name, network in family.NETWORKS.items()}  # fmt: skip
+_NETWORKS: dict[str, Network] = {
+    **resnet.NETWORKS,
+    **preact_resnet.NETWORKS,
+    **densenet.NETWORKS,
+    **vgg.NETWORKS,
+    **vit.NETWORKS,
+    **small.NETWORKS,
+}
 SQUARE_ONLY = frozenset(vit.NETWORKS)  # position embeddings assume a square grid of patches; other networks pool
 
 

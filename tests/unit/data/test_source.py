@@ -34,6 +34,8 @@ def test_a_path_gets_the_prefix_that_reads_it(tmp_path, monkeypatch):
             load(name)
     with pytest.raises(ValueError, match=re.escape("did you mean 'npz:data/train.npz'?")):
         load("data/train.npz")
+    with pytest.raises(ValueError, match=re.escape("did you mean 'npz:PATH'?")):
+        load("nzp:data/train.npz")
 
 
 @pytest.mark.parametrize(
