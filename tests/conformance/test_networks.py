@@ -92,7 +92,7 @@ def test_one_step(network: str, pixels: int, method: str) -> None:
     net = copy.deepcopy(built(network, pixels))
     assert isinstance(net, Staged)
     if available()[method].needs_stages and len(net.stage_channels) < 2:
-        with pytest.raises(ValueError, match=rf"needs the maps .* but {type(net).__name__} gives none; .* have them"):
+        with pytest.raises(ValueError, match=rf"needs the feature maps .* but {type(net).__name__} has none; use a"):
             one_step(method, net, pixels)
         return
     before = net.state_dict()["head.weight"].clone()

@@ -1,4 +1,4 @@
-"""Row ``i`` reaches sample ``i``: every label encodes its sample's place, whatever asks for it."""
+"""Row ``i`` reaches sample ``i``: every label encodes the position of its sample."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ N = 23
 
 
 class Numbered(Dataset[Any]):
-    """Sample ``i`` is ``(picture full of i, label 10 * i)``."""
+    """Sample ``i`` is ``(image full of i, label 10 * i)``."""
 
     classes = ("even", "odd")
 
@@ -36,7 +36,7 @@ class AsDicts(Numbered):
 
 
 def seen(loader: DataLoader) -> list[int]:
-    """Indices in the order they came, after checking that picture, label and index are of one sample."""
+    """Return the indices in order, after checking that image, label and index belong together."""
     came = []
     for x, y, i in loader:
         assert i.dtype == torch.int64
@@ -55,7 +55,7 @@ def test_through_shuffling_and_workers(workers: int) -> None:
     assert came != sorted(came)
 
 
-def test_inside_a_subset_the_index_is_the_place_in_the_whole() -> None:
+def test_inside_a_subset_the_index_is_the_position_in_the_full_dataset() -> None:
     picked = [7, 3, 22, 0]
     assert seen(DataLoader(Subset(indexed(Numbered()), picked), batch_size=3)) == picked
 
@@ -87,10 +87,10 @@ def test_predictions_reach_their_rows_through_a_shuffled_loader() -> None:
     assert vista.teacher().argmax(1).tolist() == list(range(N))
 
 
-@pytest.mark.parametrize("place", [-1, -N, torch.tensor(4), 4])
-def test_negative_places_and_tensors_are_numbers(place: Any) -> None:
-    _, y, i = indexed(Numbered())[place]
-    assert (i, y) == (int(place) % N, 10 * (int(place) % N))
+@pytest.mark.parametrize("position", [-1, -N, torch.tensor(4), 4])
+def test_negative_positions_and_tensors_are_accepted(position: Any) -> None:
+    _, y, i = indexed(Numbered())[position]
+    assert (i, y) == (int(position) % N, 10 * (int(position) % N))
     assert type(i) is int
 
 
@@ -100,13 +100,13 @@ def test_dicts_gain_an_index() -> None:
     assert batch["labels"].tolist() == [40, 90, 10]
 
 
-def test_what_only_behaves_like_a_dict_gains_one_too() -> None:
-    """As the items of a tokenizer do."""
+def test_mappings_gain_an_index_too() -> None:
+    """Such as the items of a tokenizer."""
     assert indexed([UserDict(labels=3)])[0] == {"labels": 3, "index": 0}
 
 
-def test_a_dict_with_an_index_of_its_own_is_refused() -> None:
-    with pytest.raises(ValueError, match="already have a key 'index': rename it"):
+def test_a_dict_with_a_key_index_is_rejected() -> None:
+    with pytest.raises(ValueError, match="already have a key 'index'; rename it"):
         indexed([{"index": 3}])[0]
 
 
@@ -123,7 +123,7 @@ def test_wrapping_twice_adds_one_index() -> None:
     assert indexed(once) is once
 
 
-def test_what_else_the_dataset_offers_stays_within_reach() -> None:
+def test_other_attributes_of_the_dataset_are_forwarded() -> None:
     dataset = indexed(Numbered())
     assert len(dataset) == N
     assert dataset.classes == ("even", "odd")
@@ -138,9 +138,9 @@ class Stream(IterableDataset[int]):
 
 
 @pytest.mark.parametrize("dataset", [Stream(), (x for x in range(3)), 7])
-def test_what_has_no_places_is_refused(dataset: Any) -> None:
+def test_iterable_datasets_are_rejected(dataset: Any) -> None:
     name = type(dataset).__name__
-    with pytest.raises(TypeError, match=rf"indexed\(\) needs a map-style dataset .*, but got {name};"):
+    with pytest.raises(TypeError, match=rf"indexed\(\) needs a map-style dataset .*, got {name};"):
         indexed(dataset)
 
 
@@ -149,7 +149,7 @@ def test_only_whole_numbers_within_the_dataset_are_positions() -> None:
     assert numbers[-10] == (0, 0)
     assert numbers[np.int64(3)] == numbers[torch.tensor(3)] == (3, 3)
     for outside in (10, -11):
-        with pytest.raises(IndexError, match=f"index is {outside}, but the dataset has 10 samples"):
+        with pytest.raises(IndexError, match=f"index must be between -10 and 9, got {outside}"):
             numbers[outside]
     with pytest.raises(TypeError):
         numbers[2.7]

@@ -19,7 +19,7 @@ GROUPS = {
     "Train": ("train", "compare", "resume"),
     "Use a trained network": ("evaluate", "predict", "export"),
     "Look at what happened": ("runs", "report", "labels", "reproduce"),
-    "What there is": ("methods", "data"),
+    "What there is": ("methods", "models", "data"),
 }
 USAGE = "vista COMMAND [options]"
 

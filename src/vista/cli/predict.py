@@ -16,8 +16,8 @@ from vista.cli.arguments import parse
 from vista.cli.fusion_note import note_fusion
 from vista.cli.output_paths import TABLE, file_to_write, trained_on
 from vista.data import source
-from vista.data.arrays import SPLIT, checked_inputs
-from vista.data.folder import pictures
+from vista.data.folder import read_images
+from vista.data.npz import SPLIT, checked_inputs
 from vista.files import atomic, spreadsheet
 from vista.files.npz import names, read_arrays
 from vista.runs.config import check_device
@@ -80,7 +80,7 @@ def samples(run: RunFolder, data: str, root: str | None) -> tuple[Sequence[int],
             return range(len(found["x"])), checked_inputs(path, "x", found["x"]), None
         _refuse_without_test_part(path)
     if kind == "folder" and path.is_dir() and not _has_test_part(run, path):
-        files, inputs = pictures(path, len(run.data().mean))
+        files, inputs = read_images(path, len(run.data().mean))
         return range(len(files)), inputs, files
     loaded = source.load(data, root, own_validation=False)
     inputs = loaded.test_samples()

@@ -1,4 +1,4 @@
-"""Where samples come from, and how they reach the device."""
+"""Data sets, image decoding, augmentation and batches on the device."""
 
 from vista.data.source import Source, load, names
 

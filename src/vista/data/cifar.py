@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 in their official python layout, read only when the bytes are the official ones."""
+"""Read CIFAR-10 and CIFAR-100 in their official Python layout; files with an unexpected MD5 are rejected."""
 
 import hashlib
 import io
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy._core.multiarray import _reconstruct
 
-from vista.data.source import Source, below_root
+from vista.data.source import Source, data_folder
 
 FOLDER10, FOLDER100 = "cifar-10-batches-py", "cifar-100-python"
 MD5 = {
@@ -31,8 +31,8 @@ MD5 = {
 
 
 def load_cifar10(root: str | Path | None) -> Source:
-    """50,000 training and 10,000 test images of 10 classes, uint8 [N, 32, 32, 3]."""
-    folder = below_root(root, "cifar10", FOLDER10)
+    """Read 50,000 training and 10,000 test images of 10 classes, uint8 [N, 32, 32, 3]."""
+    folder = data_folder(root, "cifar10", FOLDER10)
     batches = [_read(folder, f"data_batch_{number}") for number in range(1, 6)]
     test = _read(folder, "test_batch")
     return Source(
@@ -48,8 +48,8 @@ def load_cifar10(root: str | Path | None) -> Source:
 
 
 def load_cifar100(root: str | Path | None) -> Source:
-    """50,000 training and 10,000 test images of 100 classes in 20 superclasses, uint8 [N, 32, 32, 3]."""
-    folder = below_root(root, "cifar100", FOLDER100)
+    """Read 50,000 training and 10,000 test images of 100 classes in 20 superclasses, uint8 [N, 32, 32, 3]."""
+    folder = data_folder(root, "cifar100", FOLDER100)
     train, test = _read(folder, "train"), _read(folder, "test")
     labels = _labels(train, b"fine_labels")
     superclass = dict(zip(labels.tolist(), train[b"coarse_labels"]))
@@ -68,7 +68,7 @@ def load_cifar100(root: str | Path | None) -> Source:
 
 
 class ArrayUnpickler(pickle.Unpickler):
-    """Admits numpy arrays of plain numbers beside what pickle builds without calling anything: lists, dicts, text."""
+    """Accepts numpy arrays of numbers, and what pickle builds without calling anything: lists, dicts, text."""
 
     def find_class(self, module: str, name: str) -> Any:
         if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
@@ -77,26 +77,26 @@ class ArrayUnpickler(pickle.Unpickler):
             return np.ndarray
         if (module, name) == ("numpy", "dtype"):
             return _number_type
-        raise pickle.UnpicklingError(f"{module}.{name} is not admitted, only arrays, lists and text are")
+        raise pickle.UnpicklingError(f"{module}.{name} is not allowed; only arrays, lists and text are")
 
 
 def _number_type(code: bytes | str, *_flags: object) -> np.dtype:
-    """The dtype called `code`; its old align and copy flags mean nothing for plain numbers."""
+    """Return the dtype named `code`; its legacy align and copy flags do not matter for plain numbers."""
     dtype = np.dtype(code.decode() if isinstance(code, bytes) else code)
     if dtype.kind not in "biuf":
-        raise pickle.UnpicklingError(f"an array of {dtype} is not admitted, only numbers are")
+        raise pickle.UnpicklingError(f"an array of {dtype} is not allowed; only numbers are")
     return dtype
 
 
 def _read(folder: Path, file: str) -> dict[bytes, Any]:
-    """The content of an official file. The bytes checked are the bytes read, so no other file can slip in between."""
+    """Read an official file; the bytes are hashed and unpickled from memory, so that they cannot change in between."""
     path, expected = folder / file, MD5[folder.name][file]
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing from the official layout of {folder.name}")
     content = path.read_bytes()
     found = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if found != expected:
-        raise ValueError(f"{path} is not the official file: its md5 is {found}, expected {expected}")
+        raise ValueError(f"{path} is not the official file: expected md5 {expected}, got {found}")
     batch: dict[bytes, Any] = ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
     return batch
 

@@ -1,4 +1,4 @@
-"""The 1797 handwritten digits that scikit-learn ships: real data on every machine, no download."""
+"""Read the 1797 handwritten digits that scikit-learn ships; no download needed."""
 
 import gzip
 from importlib.util import find_spec
@@ -11,12 +11,12 @@ from vista.data.source import Source
 from vista.split import stratified
 
 TEST_SIZE = 450
-_TEST_SEED = 1797  # one test set for every seed of a run
+_TEST_SEED = 1797  # the test set is the same for every seed
 
 
 def load(root: str | Path | None = None) -> Source:
-    """1797 images, uint8 [N, 8, 8, 1], 450 of them for the test; they come with scikit-learn: `root` is not needed."""
-    pixels, labels = _shipped()
+    """Read 1797 images, uint8 [N, 8, 8, 1], 450 of them for testing; `root` is not used."""
+    pixels, labels = _read()
     images = np.rint(pixels.reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)[..., None]
     set_aside = stratified(labels, TEST_SIZE, _TEST_SEED).val
     return Source(
@@ -28,14 +28,14 @@ def load(root: str | Path | None = None) -> Source:
         classes=tuple(str(digit) for digit in range(10)),
         mean=(0.3057,),
         std=(0.3763,),
-        flip=False,  # a mirrored 2 is no digit
+        flip=False,  # a mirrored 2 is not a digit
         padding=1,
         set_aside=set_aside,
     )
 
 
-def _shipped() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Pixels from 0 to 16 ``[N, 64]`` and labels, from scikit-learn's own file: to import it takes two seconds."""
+def _read() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Read pixels from 0 to 16 [N, 64] and labels from scikit-learn's file, since importing it takes two seconds."""
     spec = find_spec("sklearn")
     file = Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz" if spec and spec.origin else None
     if file is not None and file.exists():

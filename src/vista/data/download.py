@@ -1,4 +1,4 @@
-"""Official archives over HTTP: resumed where they broke off, checked, unpacked, and in place only when complete."""
+"""Download official archives over HTTP: resume, verify and unpack them; the result appears atomically."""
 
 import contextlib
 import difflib
@@ -18,15 +18,15 @@ from typing import IO, Any
 
 import numpy as np
 
-Progress = Callable[[int, int | None], None]  # bytes done, bytes in all (None where the server does not say)
+Progress = Callable[[int, int | None], None]  # bytes done, bytes in total (None if the server does not report it)
 _CHUNK = 1 << 20
-_SILENCE = 60.0  # seconds without a byte after which the connection counts as broken
+_TIMEOUT = 60.0  # seconds without data after which the connection counts as lost
 _HUMAN_LABELS_SHA256 = "4784bdde3cfc0c45335f45134a4af2bc278ce40b50a23d8de9c08b45e262a29d"
 
 
 @dataclass(frozen=True)
 class Archive:
-    """Where an archive lies, and what it becomes below the root."""
+    """The URL of an archive, and the path of its content below the root."""
 
     base_url: str
     file: str
@@ -47,7 +47,7 @@ ARCHIVES = {
         "http://cs231n.stanford.edu", "tiny-imagenet-200.zip", "90528d7ca1a48142e341f4ef8d21d0de",
         "tiny-imagenet-200",
     ),
-    # No md5 is published for this one: its labels are checked instead, once they are read.
+    # No MD5 is published for this file: its labels are verified instead after reading.
     "cifar100n": Archive(
         "https://raw.githubusercontent.com/UCSC-REAL/cifar-10-100n/main/data", "CIFAR-100_human.pt", None,
         "cifar-100n.npz",
@@ -56,14 +56,21 @@ ARCHIVES = {
 
 
 def get(name: str, root: str | Path, progress: Progress | None = None, base_url: str | None = None) -> Path:
-    """Bring `name` below `root`, from `base_url` in place of the official one if given; returns where it lies.
+    """Download a data set. An existing one is kept, and an interrupted download is resumed.
 
-    What is there already is left alone. A download that breaks off goes on from there at the next call.
+    Args:
+        name: One of `ARCHIVES`.
+        root: The folder below which the data set is stored.
+        progress: Called with the bytes done and the total.
+        base_url: A mirror to download from instead of the official site.
+
+    Returns:
+        The path of the data set.
     """
     if name not in ARCHIVES:
-        nearest = difflib.get_close_matches(name, ARCHIVES, n=1, cutoff=0.0)[0]
-        known = ", ".join(ARCHIVES)
-        raise ValueError(f"nothing to download for {name!r}; the nearest known is {nearest!r} (known: {known})")
+        close = difflib.get_close_matches(name, ARCHIVES, n=1)
+        suggestion = f"did you mean {close[0]!r}? " if close else ""
+        raise ValueError(f"data set {name!r} cannot be downloaded; {suggestion}data sets: {', '.join(ARCHIVES)}")
     archive = ARCHIVES[name]
     result = Path(root).expanduser() / archive.result
     if result.exists():
@@ -78,22 +85,22 @@ def get(name: str, root: str | Path, progress: Progress | None = None, base_url:
         else:
             _unpack(part, archive, result)
     except (ValueError, tarfile.TarError, zipfile.BadZipFile, EOFError):
-        part.unlink()  # these bytes will never be right; the next call starts anew
+        part.unlink()  # a wrong file cannot be resumed; the next call starts over
         raise
     part.unlink()
     return result
 
 
 def _fetch(url: str, part: Path, progress: Progress | None) -> None:
-    """Write what lies at `url` to `part`, going on after the bytes that `part` holds already."""
+    """Download `url` to `part`, resuming after the bytes that `part` already has."""
     if not url.startswith(("http://", "https://")):
-        raise ValueError(f"the place to download from is {url!r}, but it must begin with http:// or https://")
+        raise ValueError(f"the download URL must begin with http:// or https://, got {url!r}")
     have = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"Accept-Encoding": "identity", "User-Agent": "vista"})
     if have:
         request.add_header("Range", f"bytes={have}-")
     try:
-        with urllib.request.urlopen(request, timeout=_SILENCE) as response:
+        with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
             have, total = _begin(response, have)
             with part.open("ab" if have else "wb") as file:
                 while chunk := response.read(_CHUNK):
@@ -103,33 +110,34 @@ def _fetch(url: str, part: Path, progress: Progress | None) -> None:
                         progress(have, total)
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code == 416 and have:  # nothing comes after what is there: it is all, or it is not this file
+        if error.code == 416 and have:  # the range is empty: the part is complete, or of another file
             if error.headers.get("Content-Range") != f"bytes */{have}":
                 part.unlink()
                 _fetch(url, part, progress)
             return
-        raise ConnectionError(f"cannot download {url}: the server answers {error.code} {error.reason}") from error
+        raise ConnectionError(f"cannot download {url}: the server replied {error.code} {error.reason}") from error
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
         reason = getattr(error, "reason", error)
-        raise ConnectionError(f"cannot download {url}: {reason}; {_go_on(part)}") from error
+        raise ConnectionError(f"cannot download {url}: {reason}; {_resume_advice(part)}") from error
     if total is not None and have < total:
-        raise ConnectionError(f"the download of {url} broke off at {have:,} of {total:,} bytes; {_go_on(part)}")
+        done = f"{have:,} of {total:,} bytes"
+        raise ConnectionError(f"the download of {url} was interrupted at {done}; {_resume_advice(part)}")
 
 
 def _begin(response: http.client.HTTPResponse, have: int) -> tuple[int, int | None]:
-    """How many bytes of `part` count (0 if the server sends all anew), and how many there will be."""
+    """Return how many bytes of `part` to keep (0 if the server sends everything), and the total."""
     length = response.headers.get("Content-Length")
     coming = int(length) if length and length.isdigit() else None
     sent = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
     if response.status != 206 or sent is None or int(sent[1]) != have:
         if response.status == 206:
-            raise http.client.HTTPException(f"the server sent another range than asked for (from {have})")
+            raise http.client.HTTPException(f"the server sent another range than the one requested (from {have})")
         return 0, coming
     return have, int(sent[2]) if sent[2] != "*" else None
 
 
-def _go_on(part: Path) -> str:
-    return f"the same command goes on from {part}" if part.exists() else "try again later"
+def _resume_advice(part: Path) -> str:
+    return f"run the same command again to resume from {part}" if part.exists() else "try again later"
 
 
 def _check_md5(part: Path, archive: Archive) -> None:
@@ -138,16 +146,16 @@ def _check_md5(part: Path, archive: Archive) -> None:
     with part.open("rb") as file:
         found = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
     if found != archive.md5:
-        raise ValueError(f"{archive.file} is not the official archive: its md5 is {found}, expected {archive.md5}")
+        raise ValueError(f"{archive.file} is not the official archive: expected md5 {archive.md5}, got {found}")
 
 
 def _unpack(part: Path, archive: Archive, result: Path) -> None:
-    """Unpack into a folder of its own, then rename; a member that is no plain file below `result` is refused."""
+    """Unpack into a temporary folder, then rename; members that are not plain files below `result` are rejected."""
     with tempfile.TemporaryDirectory(prefix=f"{archive.result}.", suffix=".tmp", dir=result.parent) as scratch:
         for name, content in _members(part):
             path = PurePosixPath(name)
             if path.parts[:1] != (archive.result,) or ".." in path.parts or "\\" in name:
-                raise ValueError(f"{archive.file} holds {name!r}, which lies outside of {archive.result}/")
+                raise ValueError(f"{archive.file} contains {name!r}, which is outside of {archive.result}/")
             target = Path(scratch, *path.parts)
             if content is None:
                 target.mkdir(parents=True, exist_ok=True)
@@ -156,34 +164,34 @@ def _unpack(part: Path, archive: Archive, result: Path) -> None:
             with content, target.open("wb") as file:
                 shutil.copyfileobj(content, file, _CHUNK)
         if not Path(scratch, archive.result).is_dir():
-            raise ValueError(f"{archive.file} holds no {archive.result}/")
+            raise ValueError(f"{archive.file} does not contain {archive.result}/")
         Path(scratch, archive.result).rename(result)
 
 
 def _members(part: Path) -> Iterator[tuple[str, IO[bytes] | None]]:
-    """Name and content of each file of an archive, None for a folder; links and devices are refused."""
+    """Yield name and content of each file of an archive, None for a folder; links and devices are rejected."""
     if part.name.endswith(".zip.part"):
         with zipfile.ZipFile(part) as packed:
             for entry in packed.infolist():
                 if (entry.external_attr >> 16) & 0o170000 not in (0, 0o040000, 0o100000):
-                    raise ValueError(f"{part.name} holds {entry.filename!r}, which is neither file nor folder")
+                    raise ValueError(f"{part.name} contains {entry.filename!r}, which is neither file nor folder")
                 yield entry.filename, None if entry.is_dir() else packed.open(entry)
         return
     with tarfile.open(part, "r:gz") as tar:
         for member in tar:
             if not (member.isreg() or member.isdir()):
-                raise ValueError(f"{part.name} holds {member.name!r}, which is neither file nor folder")
+                raise ValueError(f"{part.name} contains {member.name!r}, which is neither file nor folder")
             yield member.name, tar.extractfile(member)
 
 
 def _write_human_labels(part: Path, result: Path) -> None:
-    """Turn the labels of CIFAR-100N, published as a torch file, into plain arrays, if they are the published ones."""
+    """Verify the labels of CIFAR-100N, published as a torch file, and save them as plain arrays."""
     labels = _torch_arrays(part)
     digest = hashlib.sha256()
     for key in ("clean_label", "noisy_label"):
         digest.update(labels[key].astype("<i8").tobytes())
     if digest.hexdigest() != _HUMAN_LABELS_SHA256:
-        raise ValueError(f"{part.name} does not hold the published labels of CIFAR-100N")
+        raise ValueError(f"{part.name} does not contain the published labels of CIFAR-100N")
     scratch = result.with_name(f"{result.name}.tmp")
     try:
         with scratch.open("wb") as file:
@@ -196,11 +204,11 @@ def _write_human_labels(part: Path, result: Path) -> None:
 
 
 def _torch_arrays(path: Path) -> dict[str, np.ndarray]:
-    """`clean_label` and `noisy_label` of a torch file, by torch's loader that admits arrays and nothing that runs."""
+    """Read `clean_label` and `noisy_label` of a torch file with a loader that allows arrays only, no code."""
     import torch
     from numpy._core.multiarray import _reconstruct
 
-    admitted: list[Callable[..., Any] | tuple[Callable[..., Any], str]] = [
+    allowed: list[Callable[..., Any] | tuple[Callable[..., Any], str]] = [
         (_reconstruct, "numpy.core.multiarray._reconstruct"),
         (_reconstruct, "numpy._core.multiarray._reconstruct"),
         np.ndarray,
@@ -208,8 +216,8 @@ def _torch_arrays(path: Path) -> dict[str, np.ndarray]:
         type(np.dtype(np.int64)),
     ]
     try:
-        with torch.serialization.safe_globals(admitted):
+        with torch.serialization.safe_globals(allowed):
             content = torch.load(path, map_location="cpu", weights_only=True)
         return {key: np.asarray(content[key]).astype(np.int64) for key in ("clean_label", "noisy_label")}
-    except Exception as error:  # torch has no one error for a file that is damaged or holds more than arrays
-        raise ValueError(f"{path.name} is no torch file of label arrays: {error}") from error
+    except Exception as error:  # torch raises many types for a damaged file or one with other objects
+        raise ValueError(f"{path.name} is not a torch file of label arrays: {error}") from error

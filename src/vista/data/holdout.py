@@ -1,4 +1,4 @@
-"""A validation set where none is at hand, split off the training set."""
+"""Split a validation set off a training set."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vista.split import stratified
 
 
 class Holdout(NamedTuple):
-    """Two parts of a dataset, each with the given labels of its samples in its own order."""
+    """The two parts of a dataset, each with its labels in the same order."""
 
     train: Subset[Any]
     val: Subset[Any]
@@ -23,15 +23,27 @@ class Holdout(NamedTuple):
 
 
 def holdout(dataset: Any, labels: Integers, fraction: float | int = 0.1, seed: int = 0) -> Holdout:
-    """Set ``fraction`` of ``dataset`` (or that many samples) aside, each class by its share, whatever the noise.
+    """Split ``dataset`` into training and validation parts, stratified by label.
 
-    ``labels`` ``[N]`` are the given labels, -1 where there is none: such samples always train. Wrap ``train`` by
-    ``indexed()`` afterwards, so that the index counts within it, as ``labels`` do.
+    Wrap the training part with ``indexed()`` afterwards, so that its indices match its labels.
+
+    Args:
+        dataset: A map-style dataset of ``N`` samples.
+        labels: The given labels ``[N]``, noisy or not; -1 marks unlabelled samples, which stay in the training part.
+        fraction: Share of the samples to hold out, or their number from 1 on.
+        seed: Determines the split.
+
+    Returns:
+        ``(train, val, labels, val_labels)``: two subsets, and the labels of each.
+
+    >>> train, val, labels, val_labels = holdout(["a", "b", "c", "d"], [0, 1, 0, 1], fraction=0.5)
+    >>> len(train), sorted(val_labels.tolist())
+    (2, [0, 1])
     """
     check_map_style(dataset, "holdout()")
     given = as_integers(labels, "labels").cpu().numpy()
     if len(given) != len(dataset):
-        raise ValueError(f"labels has {len(given)} entries, but the dataset has {len(dataset)} samples")
+        raise ValueError(f"labels must have one entry for each of the {len(dataset)} samples, got {len(given)}")
     parts = stratified(given, fraction, seed)
     train, val = Subset(dataset, parts.train.tolist()), Subset(dataset, parts.val.tolist())
     return Holdout(train, val, given[parts.train], given[parts.val])

@@ -1,4 +1,4 @@
-"""What a data set is, and where each known one is read."""
+"""The data set class, and reading a data set by name."""
 
 import dataclasses
 import difflib
@@ -16,38 +16,38 @@ import numpy as np
 from vista.files import shell
 from vista.split import stratified
 
-# Name -> module and function. Modules are imported only when asked for; a new source is one file and one line here.
+# Name -> module and function, imported on use. A new source needs one file and one line here.
 _NAMED = {
     "digits": "vista.data.digits:load",
     "cifar10": "vista.data.cifar:load_cifar10",
     "cifar100": "vista.data.cifar:load_cifar100",
     "tinyimagenet": "vista.data.tinyimagenet:load",
 }
-_BY_PATH = {"folder": "vista.data.folder:load", "npz": "vista.data.arrays:load"}
-_HELD_OUT = 0.2
-_HELD_OUT_SEED = 2024
-_ROWS_AT_A_TIME = 4096  # of inputs that may be mapped from disk
+_BY_PATH = {"folder": "vista.data.folder:load", "npz": "vista.data.npz:load"}
+_TEST_FRACTION = 0.2
+_TEST_SEED = 2024
+_CHUNK = 4096  # rows read at a time from inputs that may be mapped from disk
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A data set in memory or mapped from disk, with its labels as shipped. A sample's id is its place in `inputs`."""
+    """A data set in memory or mapped from disk, with its original labels. A sample's id is its index in `inputs`."""
 
     name: str
     inputs: np.ndarray  # uint8 [N, H, W, C] images (maybe np.memmap), or float32 [N, ...] features
     labels: np.ndarray  # int64 [N]
-    test_inputs: np.ndarray  # of their own, or `inputs` itself where some of these were set aside
+    test_inputs: np.ndarray  # separate inputs, or `inputs` itself if `set_aside` selects the test samples
     test_labels: np.ndarray  # int64 [T]
     classes: tuple[str, ...]  # names, text only
     mean: tuple[float, ...]  # per channel of pixel / 255; () for features
     std: tuple[float, ...]
     groups: tuple[int, ...] | None = None  # superclass of each class
-    flip: bool = True  # whether a mirrored picture is still of its class
-    padding: int = 4  # pixels a picture may be shifted by
-    set_aside: np.ndarray | None = None  # ids [T] of the test samples, ascending; None: `test_inputs` are of their own
-    files: tuple[str, ...] | None = None  # where each sample lies in a folder, text only
+    flip: bool = True  # whether a mirrored image keeps its class
+    padding: int = 4  # pixels by which images may be shifted
+    set_aside: np.ndarray | None = None  # ids [T] of the test samples, ascending; None if `test_inputs` are separate
+    files: tuple[str, ...] | None = None  # path of each sample in its folder, text only
     test_files: tuple[str, ...] | None = None
-    validation: np.ndarray | None = None  # ids of the samples that the data themselves hold out for it, ascending
+    validation: np.ndarray | None = None  # ids of the data's own validation samples, ascending
 
     @property
     def num_classes(self) -> int:
@@ -59,7 +59,7 @@ class Source:
 
     @cached_property
     def for_training(self) -> np.ndarray:
-        """Ids of the samples that may be trained on, ascending: all but those held out for test or validation."""
+        """Ids of the training samples, ascending: all except test and validation samples."""
         free = np.ones(len(self.labels), dtype=bool)
         for held_out in (self.set_aside, self.validation):
             if held_out is not None:
@@ -67,17 +67,17 @@ class Source:
         return np.flatnonzero(free)
 
     def test_samples(self) -> np.ndarray:
-        """The test inputs [T, ...], in memory where they were set aside."""
+        """Return the test inputs [T, ...]; copied into memory if `set_aside` selects them."""
         return self.test_inputs if self.set_aside is None else np.asarray(self.test_inputs[self.set_aside])
 
     @cached_property
     def inputs_hash(self) -> str:
-        """SHA-256 of type, shape and bytes of the inputs; CIFAR-100 takes a fraction of a second, once."""
+        """SHA-256 of type, shape and bytes of the inputs; cached, a fraction of a second for CIFAR-100."""
         return _hash(self.inputs)
 
     @cached_property
     def test_hash(self) -> str:
-        """The same of test inputs and labels together; of samples set aside, whose inputs have one, their ids count."""
+        """SHA-256 of the test inputs, or of `set_aside` (`inputs_hash` covers those inputs), and of the test labels."""
         return _hash(self.test_inputs if self.set_aside is None else self.set_aside, self.test_labels)
 
 
@@ -85,78 +85,94 @@ def _hash(*arrays: np.ndarray) -> str:
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(json.dumps([array.dtype.str, array.shape]).encode())
-        for start in range(0, len(array), _ROWS_AT_A_TIME):
-            digest.update(np.ascontiguousarray(array[start : start + _ROWS_AT_A_TIME]).data.cast("B"))
+        for start in range(0, len(array), _CHUNK):
+            digest.update(np.ascontiguousarray(array[start : start + _CHUNK]).data.cast("B"))
     return digest.hexdigest()
 
 
 def names() -> tuple[str, ...]:
-    """What `load` takes; PATH stands for a path of the user's."""
+    """Return the names that `load` accepts; PATH stands for a path."""
     return (*_NAMED, *(f"{kind}:PATH" for kind in _BY_PATH))
 
 
 def load(name: str, root: str | Path | None = None, own_validation: bool = True) -> Source:
-    """Read the data set called `name` below `root` (default: VISTA_DATA), or from the path the name holds.
+    """Read a data set.
 
-    Such a path may lie below `root` too, if it is not found from here. What is there for validation is read unless
-    `own_validation` is false.
+    Args:
+        name: A name such as `digits`, or `folder:PATH` or `npz:PATH`; a relative PATH is looked up in the working
+            directory, then below `root`.
+        root: The folder that contains the data sets; the environment variable VISTA_DATA by default.
+        own_validation: Whether to read the data's own validation samples.
+
+    Returns:
+        The data set.
+
+    >>> load("digits").inputs.shape
+    (1797, 8, 8, 1)
     """
     if name in _NAMED:
         return _reader(_NAMED[name])(root)
     kind, _, path = name.partition(":")
     if kind in _BY_PATH:
         if not path:
-            raise ValueError(f"data {name!r} names no path; write it as '{kind}:PATH'")
-        return dataclasses.replace(_reader(_BY_PATH[kind])(_found(path, root), own_validation), name=name)
-    nearest = difflib.get_close_matches(kind, [*_NAMED, *_BY_PATH], n=1, cutoff=0.0)[0]
-    nearest += ":PATH" if nearest in _BY_PATH else ""
-    raise ValueError(f"data {name!r} is unknown; the nearest known is {nearest!r} (known: {', '.join(names())})")
+            raise ValueError(f"data {name!r} must have a path: '{kind}:PATH'")
+        return dataclasses.replace(_reader(_BY_PATH[kind])(_resolve(path, root), own_validation), name=name)
+    raise ValueError(f"data {name!r} is unknown; {_suggestion(name, kind)}data: {', '.join(names())}")
+
+
+def _suggestion(name: str, kind: str) -> str:
+    """Suggest `folder:` or `npz:` for a path, or a name that is close to an unknown one."""
+    is_folder = os.path.isdir(os.path.expanduser(name))
+    if is_folder or (kind == name and name.endswith(".npz")):
+        return f"did you mean '{'folder' if is_folder else 'npz'}:{name}'? "
+    close = difflib.get_close_matches(kind, [*_NAMED, *_BY_PATH], n=1)
+    return f"did you mean {close[0] + (':PATH' if close[0] in _BY_PATH else '')!r}? " if close else ""
 
 
 def path_of(name: str, root: str | Path | None = None) -> tuple[str, Path] | None:
-    """Of data that are the user's own, the kind and where they lie; None if `name` is one of ours."""
+    """Return kind and path of custom data (`folder:PATH`, `npz:PATH`); None if `name` is a known data set."""
     kind, _, path = name.partition(":")
-    return (kind, _found(path, root)) if kind in _BY_PATH and path else None
+    return (kind, _resolve(path, root)) if kind in _BY_PATH and path else None
 
 
-def _found(path: str, root: str | Path | None) -> Path:
-    """Where a path of the user's leads: from here, or else from `root`."""
-    place = Path(path).expanduser()
-    below = Path(root).expanduser() / place if root is not None else place
-    return below if below.exists() and not place.exists() else place
+def _resolve(path: str, root: str | Path | None) -> Path:
+    """Resolve a path against the working directory, or else against `root`."""
+    here = Path(path).expanduser()
+    below = Path(root).expanduser() / here if root is not None else here
+    return below if below.exists() and not here.exists() else here
 
 
-def below_root(root: str | Path | None, name: str, folder: str) -> Path:
-    """The place of `folder` below `root` (default: VISTA_DATA), or an error that says how to get it there."""
-    place = root if root is not None else os.environ.get("VISTA_DATA")
+def data_folder(root: str | Path | None, name: str, folder: str) -> Path:
+    """Return `folder` below `root` (default: VISTA_DATA); if it is missing, the error tells how to download it."""
+    base = root if root is not None else os.environ.get("VISTA_DATA")
     advice = f"`{shell.command('vista', 'data', 'get', name, '--root', 'DIR')}` downloads it"
-    if not place:
-        raise FileNotFoundError(f"data {name!r}: say where it lies with --root or VISTA_DATA; {advice}")
-    found = Path(place).expanduser() / folder
+    if not base:
+        raise FileNotFoundError(f"data {name!r}: set its folder with --root or VISTA_DATA; {advice}")
+    found = Path(base).expanduser() / folder
     if not found.is_dir():
         raise FileNotFoundError(f"data {name!r} is not at {found}; {advice}")
     return found
 
 
-def held_out(labels: np.ndarray, path: Path) -> np.ndarray:
-    """Ids of test samples for data that ships without: a stratified fifth, the same for every seed of a run."""
+def draw_test_ids(labels: np.ndarray, path: Path) -> np.ndarray:
+    """Draw ids of test samples for data without a test set: a stratified fifth, the same for every seed."""
     try:
-        return stratified(labels, _HELD_OUT, _HELD_OUT_SEED).val
+        return stratified(labels, _TEST_FRACTION, _TEST_SEED).val
     except ValueError as error:
-        raise ValueError(f"{path} has no test samples, and a fifth cannot be set aside for them: {error}") from error
+        raise ValueError(f"{path} has no test samples, and a fifth cannot be held out: {error}") from error
 
 
-def usual_padding(images: np.ndarray) -> int:
-    """An eighth of the shorter side, at most 4: what a picture of unknown content may be shifted by."""
+def default_padding(images: np.ndarray) -> int:
+    """Return the largest shift for images of unknown content: an eighth of the shorter side, at most 4."""
     return min(4, int(min(images.shape[1:3])) // 8)
 
 
 def channel_statistics(
     images: np.ndarray, set_aside: np.ndarray | None = None
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation per channel of pixel / 255, uint8 [N, H, W, C]; std 1 where it is constant.
+    """Return mean and standard deviation per channel of pixel / 255 for uint8 [N, H, W, C]; std 1 if constant.
 
-    Those that were set aside for the test do not count.
+    Images in `set_aside` are not counted.
     """
     counted = np.ones(len(images), dtype=bool)
     if set_aside is not None:
@@ -166,17 +182,17 @@ def channel_statistics(
     mean, std = [], []
     for channel in range(images.shape[-1]):
         counts = np.zeros(256, dtype=np.int64)
-        for start in range(0, len(images), 4096):
-            rows = counted[start : start + 4096]
-            counts += np.bincount(images[start : start + 4096, ..., channel][rows].ravel(), minlength=256)
+        for start in range(0, len(images), _CHUNK):
+            rows = counted[start : start + _CHUNK]
+            counts += np.bincount(images[start : start + _CHUNK, ..., channel][rows].ravel(), minlength=256)
         average = float(counts @ values / counts.sum())
         spread = float(np.sqrt(counts @ (values - average) ** 2 / counts.sum()))
         mean.append(average)
-        std.append(spread if np.count_nonzero(counts) > 1 else 1.0)  # of one value rounding may leave a spread
+        std.append(spread if np.count_nonzero(counts) > 1 else 1.0)  # rounding may leave a spread of a constant channel
     return tuple(mean), tuple(std)
 
 
-def _reader(place: str) -> Callable[..., Source]:
-    module, _, function = place.partition(":")
+def _reader(path: str) -> Callable[..., Source]:
+    module, _, function = path.partition(":")
     reader: Callable[..., Source] = getattr(importlib.import_module(module), function)
     return reader

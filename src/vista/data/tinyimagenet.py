@@ -1,23 +1,23 @@
-"""TinyImageNet in its official folder layout; its validation part, whose labels are public, is our test set."""
+"""Read TinyImageNet in its official layout. Its validation part serves as test set, since its labels are public."""
 
 from pathlib import Path
 
 import numpy as np
 
-from vista.data.pixels import cached
-from vista.data.source import Source, below_root
+from vista.data.decoding import decode_cached
+from vista.data.source import Source, data_folder
 
 FOLDER = "tiny-imagenet-200"
-_SHAPE = (64, 64, 3)  # its greyscale images become RGB
+_SHAPE = (64, 64, 3)  # greyscale images are converted to RGB
 
 
 def load(root: str | Path | None) -> Source:
-    """100,000 training and 10,000 test images, uint8 [N, 64, 64, 3], decoded once into a file beside the folder."""
-    folder = below_root(root, "tinyimagenet", FOLDER)
+    """Read 100,000 training and 10,000 test images, uint8 [N, 64, 64, 3], decoded once into a cache file."""
+    folder = data_folder(root, "tinyimagenet", FOLDER)
     wnids = sorted(_lines(folder / "wnids.txt"))
     train, train_labels = _train_files(folder, wnids)
     test, test_labels = _test_files(folder, wnids)
-    pixels = cached(train + test, folder.with_name(f"{FOLDER}.pixels"), _SHAPE, folder)
+    pixels = decode_cached(train + test, folder.with_name(f"{FOLDER}.pixels"), _SHAPE, folder)
     return Source(
         name="tinyimagenet",
         inputs=pixels[: len(train)],
@@ -43,14 +43,14 @@ def _train_files(folder: Path, wnids: list[str]) -> tuple[list[Path], np.ndarray
         images = folder / "train" / wnid / "images"
         found = sorted(images.glob("*.JPEG"))
         if not found:
-            raise FileNotFoundError(f"{images} holds no image, but wnids.txt names the class {wnid}")
+            raise FileNotFoundError(f"{images} contains no images, but wnids.txt lists the class {wnid}")
         files += found
         labels += [label] * len(found)
     return files, np.array(labels, dtype=np.int64)
 
 
 def _test_files(folder: Path, wnids: list[str]) -> tuple[list[Path], np.ndarray]:
-    """The files that val_annotations.txt names, by its lines `file <tab> wnid <tab> box`."""
+    """Return the files and labels of val_annotations.txt, whose lines are `file <tab> wnid <tab> box`."""
     label_of = {wnid: label for label, wnid in enumerate(wnids)}
     annotations = folder / "val" / "val_annotations.txt"
     files: list[Path] = []
@@ -62,15 +62,15 @@ def _test_files(folder: Path, wnids: list[str]) -> tuple[list[Path], np.ndarray]
             raise ValueError(f"{annotations}, line {number}: class {wnid!r} is not in wnids.txt")
         path = folder / "val" / "images" / name
         if Path(name).name != name or not path.is_file():
-            raise ValueError(f"{annotations}, line {number}: there is no image {name!r} in val/images")
+            raise ValueError(f"{annotations}, line {number}: image {name!r} is not in val/images")
         files.append(path)
         labels.append(label_of[wnid])
     if not files:
-        raise ValueError(f"{annotations} names no image")
+        raise ValueError(f"{annotations} lists no images")
     return files, np.array(labels, dtype=np.int64)
 
 
 def _class_names(folder: Path, wnids: list[str]) -> tuple[str, ...]:
-    """The first of the words that words.txt has for each class."""
+    """Return the first name that words.txt lists for each class."""
     words = dict(line.split("\t", 1) for line in _lines(folder / "words.txt") if "\t" in line)
     return tuple(words.get(wnid, wnid).split(",")[0].strip() for wnid in wnids)

@@ -5,20 +5,21 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from vista.models.staged import LinearHead
+from vista.models.staged import LinearHead, Network
 
 GROWTH = 32
 DEPTHS = (6, 12, 24, 16)
 
 
 def activate_convolve(inputs: int, outputs: int, size: int) -> nn.Sequential:
+    """Stack BatchNorm, ReLU and a convolution that keeps height and width."""
     return nn.Sequential(
         nn.BatchNorm2d(inputs), nn.ReLU(), nn.Conv2d(inputs, outputs, size, padding=size // 2, bias=False)
     )
 
 
 class Layer(nn.Module):
-    """Adds ``GROWTH`` channels to what it was given, through a bottleneck of four times as many."""
+    """Appends ``GROWTH`` channels to its input, through a bottleneck of ``4 * GROWTH``."""
 
     def __init__(self, inputs: int) -> None:
         super().__init__()
@@ -29,18 +30,18 @@ class Layer(nn.Module):
 
 
 class DenseNet121(LinearHead):
-    """Four dense blocks. The maps are the blocks' outputs, the last one after the final BatchNorm and ReLU."""
+    """Four dense blocks. The feature maps are their outputs, the last after the final BatchNorm and ReLU."""
 
     def __init__(self, *, num_classes: int, in_channels: int, image_size: int) -> None:
         if image_size < 8:
-            raise ValueError(f"image_size is {image_size}, but densenet121 halves three times and needs at least 8")
+            raise ValueError(f"image_size must be at least 8 for densenet121, got {image_size}")
         blocks, transitions, channels = [], [], []
         width = 2 * GROWTH
         for stage, depth in enumerate(DEPTHS):
             if stage > 0:
                 transitions.append(nn.Sequential(activate_convolve(width, width // 2, 1), nn.AvgPool2d(2)))
                 width //= 2
-            blocks.append(nn.Sequential(*(Layer(width + GROWTH * place) for place in range(depth))))
+            blocks.append(nn.Sequential(*(Layer(width + GROWTH * position) for position in range(depth))))
             width += GROWTH * depth
             channels.append(width)
         super().__init__(tuple(channels), num_classes)
@@ -59,4 +60,4 @@ class DenseNet121(LinearHead):
         return maps
 
 
-NETWORKS = {"densenet121": DenseNet121}
+NETWORKS = {"densenet121": Network(DenseNet121, "DenseNet-121 with growth 32", "8+")}

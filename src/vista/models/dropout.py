@@ -1,4 +1,4 @@
-"""Dropout whose masks come from a generator of its own."""
+"""Dropout that draws its masks from an explicit generator."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from torch import Tensor, nn
 
 
 class Dropout(nn.Module):
-    """In training each element is zero with probability ``p``, else divided by ``1 - p``; in eval mode the identity.
+    """Zeroes each element with probability ``p`` and scales the rest by ``1 / (1 - p)``; the identity in eval mode.
 
-    The mask is drawn from ``generator`` (None: the default one of the device), so that runs side by side in one
-    process do not draw from each other's stream. ``torch.compile`` breaks its graph at a generator; a CUDA graph that
-    captures one must have it registered.
+    The mask is drawn from ``generator`` (None: the device's default), so that several runs in one process do not
+    share a random stream. ``torch.compile`` breaks its graph at a generator, and a CUDA graph that captures one must
+    have it registered.
     """
 
     def __init__(self, p: float) -> None:
         super().__init__()
         if not 0.0 <= p < 1.0:
-            raise ValueError(f"p is {p}, but a dropout probability is at least 0 and less than 1")
+            raise ValueError(f"p must be at least 0 and less than 1, got {p}")
         self.p = p
         self.generator: torch.Generator | None = None
 
@@ -32,7 +32,7 @@ class Dropout(nn.Module):
 
 
 def set_generator(network: nn.Module, generator: torch.Generator | None) -> None:
-    """Let every ``Dropout`` inside the network draw from this generator, on the network's device."""
+    """Make every ``Dropout`` of the network draw from ``generator``, which must be on the network's device."""
     for module in network.modules():
         if isinstance(module, Dropout):
             module.generator = generator

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vista.models.staged import LinearHead
+from vista.models.staged import LinearHead, Network
 
 WIDTHS = (64, 128, 256, 512)
 
@@ -13,8 +13,8 @@ WIDTHS = (64, 128, 256, 512)
 class Block(nn.Module):
     """BatchNorm and ReLU before each of two 3x3 convolutions.
 
-    The shortcut leaves after the first ReLU, also where it is the identity, and has no BatchNorm. He et al. take the
-    plain input there; the networks behind the published numbers do not.
+    The shortcut branches off after the first ReLU, even if it is the identity, and has no BatchNorm. He et al. use
+    the block's input instead, but the networks behind the published numbers do not.
     """
 
     def __init__(self, inputs: int, width: int, stride: int) -> None:
@@ -34,7 +34,7 @@ class Block(nn.Module):
 
 
 class PreActResNet18(LinearHead):
-    """Two blocks a stage. The maps are sums before any ReLU; none, and no BatchNorm, follows the last."""
+    """Two blocks per stage. The feature maps are sums before any ReLU; no BatchNorm or ReLU follows the last."""
 
     def __init__(self, *, num_classes: int, in_channels: int, image_size: int) -> None:
         super().__init__(WIDTHS, num_classes)
@@ -56,4 +56,4 @@ class PreActResNet18(LinearHead):
         return maps
 
 
-NETWORKS = {"preact-resnet18": PreActResNet18}
+NETWORKS = {"preact-resnet18": Network(PreActResNet18, "pre-activation ResNet-18")}

@@ -7,13 +7,13 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vista.models.staged import LinearHead
+from vista.models.staged import LinearHead, Network
 
 WIDTHS = (64, 128, 256, 512)
 
 
 def convolve(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Sequential:
-    """A convolution that keeps the size (but for its stride), and BatchNorm."""
+    """Stack a convolution, padded to keep height and width apart from its stride, and BatchNorm."""
     return nn.Sequential(
         nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2, bias=False), nn.BatchNorm2d(outputs)
     )
@@ -40,7 +40,7 @@ class Block(nn.Module):
 
 
 class Stage(nn.Module):
-    """Blocks, one after the other."""
+    """A sequence of blocks."""
 
     def __init__(self, blocks: list[Block]) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Stage(nn.Module):
 
 
 class ResNet(LinearHead):
-    """Four stages of residual blocks; ``depths`` says how many blocks each has."""
+    """Four stages of residual blocks; ``depths`` is the number of blocks of each."""
 
     def __init__(self, depths: tuple[int, ...], bottleneck: bool, num_classes: int, in_channels: int) -> None:
         channels = tuple(4 * width if bottleneck else width for width in WIDTHS)
@@ -82,7 +82,7 @@ def _resnet(
 
 
 NETWORKS = {
-    "resnet18": partial(_resnet, (2, 2, 2, 2), False),
-    "resnet34": partial(_resnet, (3, 4, 6, 3), False),
-    "resnet101": partial(_resnet, (3, 4, 23, 3), True),
+    "resnet18": Network(partial(_resnet, (2, 2, 2, 2), False), "ResNet-18 with a 3x3 stem"),
+    "resnet34": Network(partial(_resnet, (3, 4, 6, 3), False), "ResNet-34 with a 3x3 stem"),
+    "resnet101": Network(partial(_resnet, (3, 4, 23, 3), True), "ResNet-101 with a 3x3 stem"),
 }

@@ -1,21 +1,22 @@
-"""Networks for small data: the digits, flat features, and a network with stages that costs nearly nothing."""
+"""Small networks: for 8x8 digits, for flat features, and a cheap one with four stages for tests."""
 
 from __future__ import annotations
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vista.models.staged import LinearHead, Staged
+from vista.models.staged import LinearHead, Network, Staged
 
 
 def convolve(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
+    """Stack a 3x3 convolution, BatchNorm and ReLU."""
     return nn.Sequential(
         nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()
     )
 
 
 class SmallCNN(Staged):
-    """Four 3x3 convolutions (32, 32, 64, 64), a 2x2 maximum after the second, a linear layer on a 2x2 average."""
+    """Four 3x3 convolutions (32, 32, 64, 64), max pooling after the second, a linear layer on a 2x2 average."""
 
     stage_channels = (32, 64)
     num_features = 256
@@ -23,7 +24,7 @@ class SmallCNN(Staged):
     def __init__(self, *, num_classes: int, in_channels: int, image_size: int) -> None:
         super().__init__()
         if image_size < 4:
-            raise ValueError(f"image_size is {image_size}, but small-cnn needs at least 4")
+            raise ValueError(f"image_size must be at least 4 for small-cnn, got {image_size}")
         self.shallow = nn.Sequential(convolve(in_channels, 32), convolve(32, 32))
         self.deep = nn.Sequential(nn.MaxPool2d(2), convolve(32, 64), convolve(64, 64))
         self.head = nn.Linear(self.num_features, num_classes)
@@ -33,7 +34,7 @@ class SmallCNN(Staged):
         return [shallow, self.deep(shallow)]
 
     def embed(self, last_map: Tensor) -> Tensor:
-        # The windows of adaptive pooling to 2x2, whose own backward pass is not deterministic on CUDA.
+        # Equals adaptive average pooling to 2x2, whose backward pass is not deterministic on CUDA.
         height, width = last_map.shape[2:]
         size = (height - height // 2, width - width // 2)
         return F.avg_pool2d(last_map, size, stride=(height // 2, width // 2)).flatten(1)
@@ -44,7 +45,7 @@ class SmallCNN(Staged):
 
 
 class MLP(Staged):
-    """Two hidden layers of 128. Flat features ``[B, F]`` are ``in_channels=F, image_size=1``; images are flattened."""
+    """Two hidden layers of 128. Flat features ``[B, F]`` need ``in_channels=F, image_size=1``; images are flattened."""
 
     num_features = 128
 
@@ -68,7 +69,7 @@ class MLP(Staged):
 
 
 class TinyStaged(LinearHead):
-    """One convolution a stage (8, 16, 24, 32), halving between: four stages from 8x8 images on."""
+    """One convolution per stage (8, 16, 24, 32), each halving the size: four stages from 8x8 images up."""
 
     def __init__(self, *, num_classes: int, in_channels: int, image_size: int) -> None:
         super().__init__((8, 16, 24, 32), num_classes)
@@ -86,4 +87,8 @@ class TinyStaged(LinearHead):
         return maps
 
 
-NETWORKS = {"small-cnn": SmallCNN, "mlp": MLP, "tiny-staged": TinyStaged}
+NETWORKS = {
+    "small-cnn": Network(SmallCNN, "4 convolutions, small images", "4+"),
+    "mlp": Network(MLP, "2 hidden layers, for features", "any"),
+    "tiny-staged": Network(TinyStaged, "4 stages of one convolution"),
+}

@@ -1,36 +1,50 @@
-"""What the networks here tell besides their logits: the maps of their stages, and the way from a map to logits."""
+"""Base classes of our networks, which expose the feature maps of their stages, and the entry of a network by name."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from torch import Tensor, nn
 
 
-class Staged(nn.Module):
-    """A classifier whose forward is ``classify(embed(stages(x)[-1]))``, each part open to methods that need it.
+@dataclass(frozen=True)
+class Network:
+    """An entry of a family's table ``NETWORKS``."""
 
-    A network without maps (a transformer, a perceptron) declares ``stage_channels = ()``; its ``stages`` then give
-    one tensor, and that is what ``embed`` takes.
+    factory: Callable[..., nn.Module]
+    """Called with ``num_classes``, ``in_channels`` and ``image_size``."""
+    description: str
+    image_sizes: str = "any"
+    """Accepted heights and widths, in words."""
+
+
+class Staged(nn.Module):
+    """A classifier with ``forward(x) = classify(embed(stages(x)[-1]))``; methods may use each part.
+
+    A network without feature maps (a transformer, an MLP) has ``stage_channels = ()``; its ``stages`` returns one
+    tensor, the input of ``embed``.
     """
 
     stage_channels: tuple[int, ...] = ()
-    """Channels of the maps, shallow to deep; height and width halve from one map to the next."""
+    """Channels of the feature maps, shallow to deep; height and width halve from one map to the next."""
     num_features: int
-    """Width of what ``embed`` gives and ``classify`` takes."""
+    """Width of the output of ``embed``, the input of ``classify``."""
 
     def stages(self, x: Tensor) -> list[Tensor]:
-        """The maps ``[B, C_s, h_s, w_s]``, shallow to deep."""
+        """Return the feature maps ``[B, C_s, h_s, w_s]``, shallow to deep."""
         raise NotImplementedError
 
     def embed(self, last_map: Tensor) -> Tensor:
-        """The last map, pooled: features ``[B, num_features]``."""
+        """Pool the last feature map to features ``[B, num_features]``."""
         raise NotImplementedError
 
     def classify(self, features: Tensor) -> Tensor:
-        """Features ``[B, num_features]`` to logits ``[B, K]``."""
+        """Map features ``[B, num_features]`` to logits ``[B, K]``."""
         raise NotImplementedError
 
     def dense_logits(self, last_map: Tensor) -> Tensor | None:
-        """The classifier at every position of the map, ``[B, K, h, w]``; None where the head is not one linear map."""
+        """Apply the classifier at every position, ``[B, K, h, w]``; None if the head is not one linear layer."""
         return None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -38,7 +52,7 @@ class Staged(nn.Module):
 
 
 class LinearHead(Staged):
-    """Global average pooling and one linear layer on the last map."""
+    """Global average pooling and one linear layer on the last feature map."""
 
     def __init__(self, stage_channels: tuple[int, ...], num_classes: int) -> None:
         super().__init__()
@@ -59,9 +73,9 @@ class LinearHead(Staged):
 
 
 def check_stages(network: nn.Module, method: str) -> None:
-    """Refuse a network without the maps that ``method`` needs, saying which have them."""
+    """Raise an error if ``network`` does not expose the feature maps that ``method`` needs."""
     if not isinstance(network, Staged) or len(network.stage_channels) < 2:
         raise ValueError(
-            f"{method} needs the maps of at least two stages, but {type(network).__name__} gives none; "
-            "the resnet, preact-resnet, densenet and vgg networks, small-cnn and tiny-staged have them"
+            f"{method} needs the feature maps of at least two stages, but {type(network).__name__} has none; use a "
+            "resnet, preact-resnet, densenet or vgg network, small-cnn or tiny-staged"
         )

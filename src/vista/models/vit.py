@@ -1,4 +1,4 @@
-"""Vision transformers with 4x4 patches for small images (Dosovitskiy et al. 2021): no dropout, learned positions."""
+"""Vision transformers with 4x4 patches for small images (Dosovitskiy et al. 2021): learned positions, no dropout."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vista.models.staged import Staged
+from vista.models.staged import Network, Staged
 
 PATCH = 4
 DEPTH = 12
 
 
 class Layer(nn.Module):
-    """Self-attention and a perceptron four times as wide, each on the normalised tokens ``[B, L, D]`` and added."""
+    """Pre-norm self-attention and an MLP four times as wide on tokens ``[B, L, D]``, each with a shortcut."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -41,14 +41,12 @@ class Layer(nn.Module):
 
 
 class ViT(Staged):
-    """Its one stage is the normalised tokens ``[B, 1 + patches, D]``; the first, the class token, is the features."""
+    """Its only stage is the normalised tokens ``[B, 1 + patches, D]``; the first, the class token, is the features."""
 
     def __init__(self, width: int, heads: int, *, num_classes: int, in_channels: int, image_size: int) -> None:
         super().__init__()
         if image_size % PATCH:
-            raise ValueError(
-                f"image_size is {image_size}, but the patches are {PATCH} wide: a multiple of {PATCH} would do"
-            )
+            raise ValueError(f"image_size must be a multiple of the patch size {PATCH}, got {image_size}")
         self.num_features = width
         self.patches = nn.Conv2d(in_channels, width, PATCH, stride=PATCH)
         self.class_token = nn.Parameter(torch.zeros(1, 1, width))
@@ -81,4 +79,7 @@ def _initialise(module: nn.Module) -> None:
             nn.init.zeros_(module.bias)
 
 
-NETWORKS = {"vit-tiny": partial(ViT, 192, 3), "vit-small": partial(ViT, 384, 6)}
+NETWORKS = {
+    "vit-tiny": Network(partial(ViT, 192, 3), "vision transformer, width 192", "multiple of 4"),
+    "vit-small": Network(partial(ViT, 384, 6), "vision transformer, width 384", "multiple of 4"),
+}

@@ -38,7 +38,8 @@ class TrainConfig:
     options: dict[str, Any] = field(default_factory=dict)
     """Options of the method, already resolved."""
     network: str = "auto"
-    """Network name, or package.module:function for one of your own; auto picks one that suits the data."""
+    """auto (chosen for the data), a custom package.module:function, or one of: small-cnn, mlp, tiny-staged, vit-tiny,
+    vit-small, resnet18, resnet34, resnet101, preact-resnet18, densenet121, vgg16, vgg16-fc, vgg19, vgg19-fc."""
     epochs: int = 200
     """Passes over the training samples, at least 2."""
     batch_size: int = 64

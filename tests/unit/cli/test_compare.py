@@ -23,7 +23,7 @@ from vista.training.compare import over_seeds, plan, summary
 from .conftest import Vista, in_two_processes
 from .test_train import CONTROL, Small, stop_after
 
-ROOT_MAY_HELP = "--root may name the folder it lies in"
+ROOT_MAY_HELP = "--root can name the folder that contains it"
 
 
 def test_json_holds_the_promised_rows_and_nothing_else_is_on_stdout(vista: Vista, small: Small) -> None:

@@ -113,8 +113,8 @@ def test_a_file_without_an_array_x_is_told_what_predict_takes(vista: Vista, trai
     [
         (np.zeros((2, 5), np.float32), "features of shape 5, but trained was trained on features of shape 6"),
         (np.zeros((2, 8, 8, 1), np.uint8), "pictures of shape 1 x 8 x 8"),
-        (np.full((2, 6), np.nan), "x[0] holds a value that is not finite"),
-        (np.zeros((2, 6), np.int64), "x is int64 of shape (2, 6)"),
+        (np.full((2, 6), np.nan), "x[0] has a value that is not finite"),
+        (np.zeros((2, 6), np.int64), "for features, got int64 of shape (2, 6)"),
     ],
 )
 def test_samples_that_do_not_fit_are_refused(vista: Vista, trained: Path, x: np.ndarray, message: str) -> None:
@@ -703,4 +703,4 @@ def test_data_get_needs_a_root_and_a_known_name(vista: Vista) -> None:
     assert "--root DIR" in vista("data", "get", "cifar10").err
     said = vista("data", "get", "cifar1000", "--root", "root")
     assert said.code == 2
-    assert "nearest known is" in said.err
+    assert "did you mean 'cifar100" in said.err

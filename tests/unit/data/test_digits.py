@@ -9,7 +9,7 @@ from vista.data import digits, load
 from vista.data.source import channel_statistics
 
 
-def test_digits_are_1347_and_450_small_pictures():
+def test_digits_are_1347_training_and_450_test_images():
     digits = load("digits")
     assert digits.inputs[digits.for_training].shape == (1347, 8, 8, 1)
     assert digits.test_samples().shape == (450, 8, 8, 1)
@@ -21,7 +21,7 @@ def test_digits_are_1347_and_450_small_pictures():
     assert np.bincount(digits.test_labels).min() >= 43
 
 
-def test_the_normalisation_is_that_of_the_training_part():
+def test_normalisation_uses_the_training_part():
     digits = load("digits")
     mean, std = channel_statistics(digits.inputs, digits.set_aside)
     trained = digits.inputs[digits.for_training]
@@ -36,18 +36,18 @@ def test_the_test_set_never_changes():
     assert digest == "5669c84490ba34e7b90992b6c7360a271c7eea846eb907389fc01bc6429c4e82"
 
 
-def test_an_id_is_a_place_in_scikit_learns_own_data():
+def test_an_id_is_an_index_into_scikit_learns_data():
     ours, shipped = load("digits"), load_digits()
     assert np.array_equal(ours.inputs[..., 0], np.rint(shipped.images * (255 / 16)))
     assert np.array_equal(ours.labels, shipped.target)
 
 
-def test_digits_are_those_of_scikit_learn_with_or_without_its_file(monkeypatch):
+def test_digits_equal_scikit_learns_with_or_without_its_file(monkeypatch):
     shipped = load_digits()
-    for there in (True, False):
-        if not there:
+    for has_file in (True, False):
+        if not has_file:
             monkeypatch.setattr(Path, "exists", lambda path: False)
-        pixels, labels = digits._shipped()
+        pixels, labels = digits._read()
         assert np.array_equal(pixels, shipped.data)
         assert np.array_equal(labels, shipped.target)
         assert labels.dtype == np.int64

@@ -34,7 +34,7 @@ def link(name, target):
 
 
 class Server(ThreadingHTTPServer):
-    """Serves `content` under every name; `break_after` bytes of a reply it hangs up, once."""
+    """Serves `content` at every path; closes the connection once after `break_after` bytes."""
 
     daemon_threads = True
 
@@ -87,18 +87,18 @@ def server(monkeypatch):
 
 
 def offer(server, monkeypatch, content, name="cifar100", md5=None):
-    """Serve `content` as the official archive of `name`; returns the server's address."""
+    """Serve `content` as the official archive of `name`; returns the base URL."""
     known = download.ARCHIVES[name]
     md5 = md5 or hashlib.md5(content).hexdigest()
     monkeypatch.setitem(download.ARCHIVES, name, Archive("http://127.0.0.1:9", known.file, md5, known.result))
     server.content = content
-    return f"http://127.0.0.1:{server.server_port}/some/place/"
+    return f"http://127.0.0.1:{server.server_port}/some/path/"
 
 
 GOOD = tar([("cifar-100-python/train", CONTENT), ("cifar-100-python/deep/meta", b"meta")])
 
 
-def test_an_archive_is_brought_into_place(server, monkeypatch, tmp_path):
+def test_an_archive_is_downloaded_and_unpacked_once(server, monkeypatch, tmp_path):
     url = offer(server, monkeypatch, GOOD)
     seen = []
     result = get("cifar100", tmp_path / "new", lambda done, total: seen.append((done, total)), base_url=url)
@@ -107,15 +107,15 @@ def test_an_archive_is_brought_into_place(server, monkeypatch, tmp_path):
     assert (result / "deep" / "meta").read_bytes() == b"meta"
     assert list(result.parent.iterdir()) == [result]
     assert seen[-1] == (len(GOOD), len(GOOD))
-    assert server.asked == [("/some/place/cifar-100-python.tar.gz", None)]
+    assert server.asked == [("/some/path/cifar-100-python.tar.gz", None)]
     get("cifar100", tmp_path / "new", base_url=url)
     assert len(server.asked) == 1
 
 
-def test_a_download_that_broke_off_goes_on_from_there(server, monkeypatch, tmp_path):
+def test_an_interrupted_download_is_resumed(server, monkeypatch, tmp_path):
     url = offer(server, monkeypatch, GOOD)
     server.break_after = 100_000
-    with pytest.raises(ConnectionError, match="the same command goes on from"):
+    with pytest.raises(ConnectionError, match="run the same command again to resume from"):
         get("cifar100", tmp_path, base_url=url)
     assert [path.name for path in tmp_path.iterdir()] == ["cifar-100-python.tar.gz.part"]
     seen = []
@@ -127,7 +127,7 @@ def test_a_download_that_broke_off_goes_on_from_there(server, monkeypatch, tmp_p
     assert list(tmp_path.iterdir()) == [result]
 
 
-def test_a_server_without_ranges_is_asked_for_all(server, monkeypatch, tmp_path):
+def test_a_server_without_range_support_sends_everything(server, monkeypatch, tmp_path):
     url = offer(server, monkeypatch, GOOD)
     (tmp_path / "cifar-100-python.tar.gz.part").write_bytes(b"old bytes")
     server.ranges = False
@@ -135,16 +135,16 @@ def test_a_server_without_ranges_is_asked_for_all(server, monkeypatch, tmp_path)
 
 
 @pytest.mark.parametrize("extra", [b"", b"too much"])
-def test_a_part_that_is_whole_or_too_long_does_no_harm(server, monkeypatch, tmp_path, extra):
+def test_a_complete_or_oversized_part_is_handled(server, monkeypatch, tmp_path, extra):
     url = offer(server, monkeypatch, GOOD)
     (tmp_path / "cifar-100-python.tar.gz.part").write_bytes(GOOD + extra)
     assert (get("cifar100", tmp_path, base_url=url) / "train").read_bytes() == CONTENT
     assert len(server.asked) == (2 if extra else 1)
 
 
-def test_another_md5_is_refused_and_nothing_stays(server, monkeypatch, tmp_path):
+def test_a_wrong_md5_is_rejected_and_leaves_no_files(server, monkeypatch, tmp_path):
     url = offer(server, monkeypatch, GOOD, md5="0" * 32)
-    with pytest.raises(ValueError, match=f"its md5 is [0-9a-f]{{32}}, expected {'0' * 32}"):
+    with pytest.raises(ValueError, match=f"expected md5 {'0' * 32}, got [0-9a-f]{{32}}"):
         get("cifar100", tmp_path, base_url=url)
     assert list(tmp_path.iterdir()) == []
 
@@ -161,16 +161,16 @@ def test_another_md5_is_refused_and_nothing_stays(server, monkeypatch, tmp_path)
         [(link("cifar-100-python", "/tmp"), b"")],
     ],
 )
-def test_a_member_that_leaves_the_folder_is_refused(server, monkeypatch, tmp_path, members):
+def test_an_archive_member_outside_its_folder_is_rejected(server, monkeypatch, tmp_path, members):
     url = offer(server, monkeypatch, tar(members))
-    with pytest.raises(ValueError, match=r"which (lies outside of|is neither file nor folder)"):
+    with pytest.raises(ValueError, match=r"which (is outside of|is neither file nor folder)"):
         get("cifar100", tmp_path / "root", base_url=url)
     assert list((tmp_path / "root").iterdir()) == []
     assert not list(tmp_path.rglob("*evil*"))
 
 
-@pytest.mark.parametrize("content", [b"no archive", GOOD[:-50_000], tar([])], ids=["no archive", "cut short", "empty"])
-def test_a_broken_archive_is_refused_and_nothing_stays(server, monkeypatch, tmp_path, content):
+@pytest.mark.parametrize("content", [b"not an archive", GOOD[:-50_000], tar([])], ids=["not one", "cut short", "empty"])
+def test_a_corrupt_archive_is_rejected_and_leaves_no_files(server, monkeypatch, tmp_path, content):
     url = offer(server, monkeypatch, content)
     with pytest.raises((ValueError, tarfile.TarError, EOFError)):
         get("cifar100", tmp_path, base_url=url)
@@ -185,7 +185,7 @@ def zipped(members):
     return packed.getvalue()
 
 
-def test_a_zip_is_unpacked_by_the_same_rules(server, monkeypatch, tmp_path):
+def test_zip_members_are_checked_too(server, monkeypatch, tmp_path):
     good = [("tiny-imagenet-200/", b""), ("tiny-imagenet-200/empty/", b""), ("tiny-imagenet-200/val/a.JPEG", CONTENT)]
     url = offer(server, monkeypatch, zipped(good), "tinyimagenet")
     result = get("tinyimagenet", tmp_path / "a", base_url=url)
@@ -195,7 +195,7 @@ def test_a_zip_is_unpacked_by_the_same_rules(server, monkeypatch, tmp_path):
     outside.external_attr = 0o120777 << 16
     for bad in ([*good, ("tiny-imagenet-200/../evil", b"2")], [("/evil", b"2")], [*good, (outside, b"/etc")]):
         url = offer(server, monkeypatch, zipped(bad), "tinyimagenet")
-        with pytest.raises(ValueError, match=r"which (lies outside of|is neither file nor folder)"):
+        with pytest.raises(ValueError, match=r"which (is outside of|is neither file nor folder)"):
             get("tinyimagenet", tmp_path / "b", base_url=url)
         assert list((tmp_path / "b").iterdir()) == []
 
@@ -206,10 +206,10 @@ def human_file(clean, noisy):
     return packed.getvalue()
 
 
-def test_human_labels_become_plain_arrays(server, monkeypatch, tmp_path):
+def test_human_labels_are_saved_as_plain_arrays(server, monkeypatch, tmp_path):
     clean, noisy = np.arange(50) % 10, np.arange(50)[::-1] % 10
     url = offer(server, monkeypatch, human_file(clean, noisy), "cifar100n")
-    with pytest.raises(ValueError, match="does not hold the published labels"):
+    with pytest.raises(ValueError, match="does not contain the published labels"):
         get("cifar100n", tmp_path, base_url=url)
     assert list(tmp_path.iterdir()) == []
     digest = hashlib.sha256(clean.astype("<i8").tobytes() + noisy.astype("<i8").tobytes()).hexdigest()
@@ -230,21 +230,23 @@ class Runs:
         return os.mkdir, (str(self.path),)
 
 
-def test_human_labels_that_would_run_code_are_refused(server, monkeypatch, tmp_path):
+def test_human_labels_that_would_run_code_are_rejected(server, monkeypatch, tmp_path):
     url = offer(server, monkeypatch, human_file(Runs(tmp_path / "it ran"), np.arange(3)), "cifar100n")
-    with pytest.raises(ValueError, match="is no torch file of label arrays"):
+    with pytest.raises(ValueError, match="is not a torch file of label arrays"):
         get("cifar100n", tmp_path, base_url=url)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_cannot_be_had_is_named(server, monkeypatch, tmp_path):
-    with pytest.raises(ValueError, match="nothing to download for 'cifar1000'; the nearest known is 'cifar100"):
+def test_errors_name_what_cannot_be_downloaded(server, monkeypatch, tmp_path):
+    with pytest.raises(ValueError, match=r"data set 'cifar1000' cannot be downloaded; did you mean 'cifar100n?'\?"):
         get("cifar1000", tmp_path)
+    with pytest.raises(ValueError, match="data set 'mnist' cannot be downloaded; data sets: cifar10, cifar100, "):
+        get("mnist", tmp_path)
     with pytest.raises(ValueError, match=re.escape("must begin with http:// or https://")):
         get("cifar100", tmp_path, base_url="file:///etc")
     url = offer(server, monkeypatch, GOOD)
     server.status = 404
-    with pytest.raises(ConnectionError, match="the server answers 404"):
+    with pytest.raises(ConnectionError, match="the server replied 404"):
         get("cifar100", tmp_path, base_url=url)
     server.server_close()
     with pytest.raises(ConnectionError, match="cannot download"):

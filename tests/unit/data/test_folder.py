@@ -6,11 +6,11 @@ import pytest
 from PIL import ExifTags, Image, ImageOps
 
 from vista.data import folder, load
-from vista.data.pixels import decode
+from vista.data.decoding import decode
 
 
-def picture(path, value, size=(8, 6), mode="RGB"):
-    """A picture of one colour, whose first pixel value says which one it is."""
+def write_image(path, value, size=(8, 6), mode="RGB"):
+    """Write an image of one colour, whose first pixel value identifies it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new(mode, size, value if mode in ("L", "I;16") else (value, 0, 0)).save(path)
 
@@ -20,12 +20,12 @@ def tree(root, parts=("train", "test"), classes=("cat", "ant", "bee"), count=5, 
     for part in parts:
         for name in classes:
             for number in range(count):
-                picture(root / part / name / f"{number}.png", value, **options)
+                write_image(root / part / name / f"{number}.png", value, **options)
                 value += 1
     return f"folder:{root}"
 
 
-def test_classes_and_files_are_in_the_order_of_their_names(tmp_path):
+def test_classes_and_files_are_sorted_by_name(tmp_path):
     name = tree(tmp_path)
     (tmp_path / "train" / "ant" / "notes.txt").write_text("no image")
     (tmp_path / "train" / ".hidden").mkdir()
@@ -40,11 +40,11 @@ def test_classes_and_files_are_in_the_order_of_their_names(tmp_path):
     np.testing.assert_allclose(source.mean, source.inputs.mean((0, 1, 2)) / 255)
 
 
-def test_grey_pictures_have_one_channel_unless_one_is_coloured(tmp_path):
+def test_greyscale_images_have_one_channel_unless_one_is_coloured(tmp_path):
     name = tree(tmp_path, mode="L", size=(32, 32))
     assert load(name).inputs.shape == (15, 32, 32, 1)
     assert load(name).padding == 4
-    picture(tmp_path / "test" / "bee" / "9.jpg", 3, size=(32, 32))
+    write_image(tmp_path / "test" / "bee" / "9.jpg", 3, size=(32, 32))
     assert load(name).inputs.shape == (15, 32, 32, 3)
 
 
@@ -59,80 +59,80 @@ def test_without_parts_a_fixed_stratified_fifth_is_held_out(tmp_path):
     assert np.array_equal(one.set_aside, two.set_aside)
 
 
-def test_test_labels_are_those_of_the_training_classes(tmp_path):
+def test_test_labels_refer_to_the_training_classes(tmp_path):
     tree(tmp_path, parts=("train",))
     name = tree(tmp_path, parts=("test",), classes=("cat",))
     assert load(name).test_labels.tolist() == [2] * 5
 
 
-def test_pictures_are_decoded_once_until_one_changes(tmp_path, monkeypatch):
+def test_images_are_decoded_once_until_one_changes(tmp_path, monkeypatch):
     name, decoded = tree(tmp_path), []
     monkeypatch.setattr(folder, "decode", lambda files, shape: decoded.append(len(files)) or decode(files, shape))
     first = load(name)
     assert load(name).inputs_hash == first.inputs_hash
     assert decoded == [30]
-    picture(tmp_path / "train" / "ant" / "3.png", 99)
+    write_image(tmp_path / "train" / "ant" / "3.png", 99)
     assert load(name).inputs[3, 0, 0, 0] == 99
     (tmp_path / "test" / "bee" / "4.png").unlink()
     assert len(load(name).test_inputs) == 14
     assert decoded == [30, 30, 29]
 
 
-def test_more_than_fits_is_mapped_from_a_file_beside_the_folder(tmp_path, monkeypatch):
-    name = tree(tmp_path / "pictures")
+def test_more_than_the_memory_limit_is_mapped_from_a_file_next_to_the_folder(tmp_path, monkeypatch):
+    name = tree(tmp_path / "photos")
     kept = load(name)
     monkeypatch.setattr(folder, "_IN_MEMORY", 0)
     mapped = load(name)
     assert isinstance(mapped.inputs, np.memmap)
     assert np.array_equal(mapped.inputs, kept.inputs)
     assert np.array_equal(mapped.test_inputs, kept.test_inputs)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["pictures", "pictures.pixels"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["photos", "photos.pixels"]
 
 
-def drawn(width, height):
-    """Every pixel its own colour."""
+def distinct_pixels(width, height):
+    """An image in which every pixel has another colour."""
     values = np.arange(width * height * 3).reshape(height, width, 3)
     return Image.fromarray((values * 255 // values.max()).astype(np.uint8))
 
 
 @pytest.mark.parametrize("mapped", [False, True], ids=["in memory", "mapped"])
 @pytest.mark.parametrize("suffix", ["png", "webp", "jpg", "tiff"])
-def test_pictures_are_turned_as_a_viewer_shows_them(tmp_path, monkeypatch, suffix, mapped):
-    """One way of lying after another, beside a picture that lies as it is shown."""
-    name, shown = tree(tmp_path / "pictures"), []
+def test_exif_orientation_is_applied(tmp_path, monkeypatch, suffix, mapped):
+    """Each of the eight orientations, next to upright images."""
+    name, shown = tree(tmp_path / "photos"), []
     monkeypatch.setattr(folder, "_IN_MEMORY", 0 if mapped else folder._IN_MEMORY)
-    for way in range(1, 9):
+    for orientation in range(1, 9):
         exif = Image.Exif()
-        exif[ExifTags.Base.Orientation] = way
-        path = tmp_path / "pictures" / "train" / "ant" / f"way{way}.{suffix}"
-        drawn(*((8, 6) if way < 5 else (6, 8))).save(path, exif=exif)
+        exif[ExifTags.Base.Orientation] = orientation
+        path = tmp_path / "photos" / "train" / "ant" / f"orientation{orientation}.{suffix}"
+        distinct_pixels(*((8, 6) if orientation < 5 else (6, 8))).save(path, exif=exif)
         with Image.open(path) as image:
             shown.append(np.asarray(ImageOps.exif_transpose(image).convert("RGB")))
     read = load(name).inputs[5:13]
     assert read.shape == (8, 6, 8, 3)
     assert np.array_equal(read, np.stack(shown))
-    assert len({picture.tobytes() for picture in read[:4]}) == 4
+    assert len({image.tobytes() for image in read[:4]}) == 4
 
 
-def test_a_picture_that_is_turned_to_another_size_is_named(tmp_path):
+def test_errors_name_an_image_whose_orientation_changes_its_size(tmp_path):
     name, exif = tree(tmp_path), Image.Exif()
     exif[ExifTags.Base.Orientation] = 6
-    drawn(8, 6).save(tmp_path / "train" / "bee" / "3.png", exif=exif)
-    with pytest.raises(ValueError, match=re.escape("train/bee/3.png has 6 x 8 pixels, but")):
+    distinct_pixels(8, 6).save(tmp_path / "train" / "bee" / "3.png", exif=exif)
+    with pytest.raises(ValueError, match=r"train/bee/3\.png must have 8 x 6 pixels like .*, got 6 x 8"):
         load(name)
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # of Pillow, which tells of it
-@pytest.mark.parametrize("note", [b"", b"II*", b"no such note", b"II*\0\x08\0\0\0\xff\xff", b"II*\0\xff\xff\xff\xff"])
-def test_a_picture_whose_notes_are_broken_is_read_as_it_lies(tmp_path, note):
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow warns about it
+@pytest.mark.parametrize("exif", [b"", b"II*", b"not exif", b"II*\0\x08\0\0\0\xff\xff", b"II*\0\xff\xff\xff\xff"])
+def test_corrupt_exif_data_is_ignored(tmp_path, exif):
     name, path = tree(tmp_path), tmp_path / "train" / "ant" / "0.png"
-    drawn(8, 6).save(path, exif=b"Exif\0\0" + note)
-    assert np.array_equal(load(name).inputs[0], np.asarray(drawn(8, 6)))
+    distinct_pixels(8, 6).save(path, exif=b"Exif\0\0" + exif)
+    assert np.array_equal(load(name).inputs[0], np.asarray(distinct_pixels(8, 6)))
 
 
 @pytest.mark.parametrize("kind", ["a channel", "a channel beside grey", "a colour", "a colour of a palette"])
-def test_what_is_transparent_is_white(tmp_path, kind):
-    """Whatever colour lies hidden there."""
+def test_transparent_pixels_are_white(tmp_path, kind):
+    """Whatever colour the transparent pixels have."""
     name, path = tree(tmp_path), tmp_path / "train" / "ant" / "0.png"
     image = Image.new("RGBA", (8, 6), (200, 10, 30, 0))
     image.paste((20, 20, 20, 255), (0, 0, 8, 3))
@@ -150,16 +150,16 @@ def test_what_is_transparent_is_white(tmp_path, kind):
     assert np.array_equal(load(name).inputs[0], expected)
 
 
-def test_what_is_half_transparent_is_mixed_with_white_and_what_is_opaque_stays(tmp_path):
+def test_partly_transparent_pixels_are_blended_with_white_and_opaque_ones_kept(tmp_path):
     name, value = tree(tmp_path), Image.new("RGBA", (8, 6), (0, 100, 200, 51))
     value.save(tmp_path / "train" / "ant" / "0.png")
-    drawn(8, 6).convert("RGBA").save(tmp_path / "train" / "ant" / "1.png")
+    distinct_pixels(8, 6).convert("RGBA").save(tmp_path / "train" / "ant" / "1.png")
     read = load(name).inputs
-    assert (read[0] == [204, 224, 244]).all(), "a fifth of it, four of white"
-    assert np.array_equal(read[1], np.asarray(drawn(8, 6)))
+    assert (read[0] == [204, 224, 244]).all(), "a fifth of the colour, four fifths white"
+    assert np.array_equal(read[1], np.asarray(distinct_pixels(8, 6)))
 
 
-def test_grey_pictures_with_a_transparent_shade_have_one_channel(tmp_path):
+def test_greyscale_images_with_a_transparent_shade_have_one_channel(tmp_path):
     name = tree(tmp_path, mode="L")
     Image.new("L", (8, 6), 7).save(tmp_path / "train" / "ant" / "0.png", transparency=7)
     read = load(name).inputs
@@ -167,40 +167,42 @@ def test_grey_pictures_with_a_transparent_shade_have_one_channel(tmp_path):
     assert (read[0] == 255).all()
 
 
-def test_a_picture_of_another_size_is_named(tmp_path):
+def test_errors_name_an_image_of_another_size(tmp_path):
     name = tree(tmp_path)
-    picture(tmp_path / "train" / "bee" / "3.png", 0, size=(9, 6))
-    with pytest.raises(ValueError, match=re.escape("train/bee/3.png has 9 x 6 pixels, but")):
+    write_image(tmp_path / "train" / "bee" / "3.png", 0, size=(9, 6))
+    with pytest.raises(ValueError, match=r"train/bee/3\.png must have 8 x 6 pixels like .*, got 9 x 6"):
         load(name)
 
 
-@pytest.mark.parametrize("content", [b"", b"no picture", None])
-def test_a_broken_picture_is_named(tmp_path, content):
+@pytest.mark.parametrize("content", [b"", b"not an image", None])
+def test_errors_name_a_corrupt_image(tmp_path, content):
     name = tree(tmp_path, size=(64, 64))
     path = tmp_path / "test" / "ant" / "2.png"
     path.write_bytes(path.read_bytes()[:-30] if content is None else content)
-    with pytest.raises(ValueError, match=re.escape("test/ant/2.png is no readable image")):
+    with pytest.raises(ValueError, match=re.escape("test/ant/2.png is not a readable image")):
         load(name)
 
 
-def test_a_picture_too_large_to_be_one_is_named(tmp_path, monkeypatch):
+def test_errors_name_an_image_above_the_pixel_limit(tmp_path, monkeypatch):
     name = tree(tmp_path)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
-    with pytest.raises(ValueError, match=re.escape(".png is no readable image: Image size")):
+    with pytest.raises(ValueError, match=re.escape(".png is not a readable image: Image size")):
         load(name)
 
 
-def test_a_picture_of_16_bits_is_refused(tmp_path):
+def test_images_of_16_bits_are_rejected(tmp_path):
     name = tree(tmp_path)
-    picture(tmp_path / "train" / "ant" / "0.png", 700, mode="I;16")
-    with pytest.raises(ValueError, match=re.escape("train/ant/0.png is an image of mode I;16")):
+    write_image(tmp_path / "train" / "ant" / "0.png", 700, mode="I;16")
+    with pytest.raises(
+        ValueError, match=re.escape("ant/0.png must have 8 bits per channel, got an image of mode I;16")
+    ):
         load(name)
 
 
-def test_what_is_missing_is_named(tmp_path):
+def test_errors_name_what_is_missing(tmp_path):
     with pytest.raises(FileNotFoundError, match="does not exist"):
         load(f"folder:{tmp_path / 'no'}")
-    with pytest.raises(ValueError, match="holds no class folders"):
+    with pytest.raises(ValueError, match="contains no class folders"):
         load(f"folder:{tmp_path}")
     name = tree(tmp_path, parts=("train",))
     with pytest.raises(FileNotFoundError, match="has train/ but no test/"):
@@ -209,27 +211,27 @@ def test_what_is_missing_is_named(tmp_path):
     with pytest.raises(ValueError, match=re.escape("test/yak is a class that")):
         load(name)
     (tmp_path / "train" / "zebra").mkdir()
-    with pytest.raises(ValueError, match=re.escape("train/zebra holds no image")):
+    with pytest.raises(ValueError, match=re.escape("train/zebra contains no images")):
         load(name)
-    with pytest.raises(ValueError, match=r"holds one class only \(ant\)"):
+    with pytest.raises(ValueError, match=r"must have at least 2 class folders, got 1 \(ant\)"):
         load(tree(tmp_path / "one", classes=("ant",)))
 
 
 @pytest.mark.parametrize("target", ["a file", "a class"])
-def test_a_link_that_leaves_the_folder_is_refused(tmp_path, target):
+def test_a_link_out_of_the_folder_is_rejected(tmp_path, target):
     name = tree(tmp_path / "data")
-    picture(tmp_path / "secret" / "x.png", 1)
+    write_image(tmp_path / "secret" / "x.png", 1)
     if target == "a file":
         os.symlink(tmp_path / "secret" / "x.png", tmp_path / "data" / "train" / "ant" / "x.png")
     else:
         os.symlink(tmp_path / "secret", tmp_path / "data" / "train" / "secret")
-    with pytest.raises(ValueError, match=r"leads to .*secret.*, outside of"):
+    with pytest.raises(ValueError, match=r"links to .*secret.*, outside of"):
         load(name)
 
 
-def test_pictures_deeper_in_a_class_folder_are_of_that_class(tmp_path):
+def test_images_in_subfolders_belong_to_the_class_folder(tmp_path):
     name = tree(tmp_path)
-    picture(tmp_path / "train" / "bee" / "3" / "deep" / "x.png", 77)
+    write_image(tmp_path / "train" / "bee" / "3" / "deep" / "x.png", 77)
     os.symlink("..", tmp_path / "train" / "bee" / "up")
     source = load(name)
     assert source.labels.tolist() == [0] * 5 + [1] * 6 + [2] * 5
@@ -238,29 +240,29 @@ def test_pictures_deeper_in_a_class_folder_are_of_that_class(tmp_path):
     assert source.test_files[:2] == ("test/ant/0.png", "test/ant/1.png")
 
 
-def test_a_picture_is_known_by_its_ending_in_capitals_too(tmp_path):
+def test_uppercase_file_suffixes_are_recognised(tmp_path):
     name = tree(tmp_path)
-    picture(tmp_path / "train" / "ant" / "IMG.PNG", 99)
+    write_image(tmp_path / "train" / "ant" / "IMG.PNG", 99)
     source = load(name)
     assert source.files[5] == "train/ant/IMG.PNG"
     assert source.inputs[5, 0, 0, 0] == 99
 
 
-@pytest.mark.parametrize(("asked", "mode", "channels"), [(1, "RGB", 1), (3, "L", 3), (4, "RGB", 3), (0, "L", 1)])
-def test_new_pictures_have_the_channels_asked_for_if_pictures_can_have_so_many(tmp_path, asked, mode, channels):
-    picture(tmp_path / "0.png", 7, mode=mode)
-    assert folder.pictures(tmp_path, asked)[1].shape == (1, 6, 8, channels)
+@pytest.mark.parametrize(("requested", "mode", "channels"), [(1, "RGB", 1), (3, "L", 3), (4, "RGB", 3), (0, "L", 1)])
+def test_read_images_converts_to_one_or_three_channels(tmp_path, requested, mode, channels):
+    write_image(tmp_path / "0.png", 7, mode=mode)
+    assert folder.read_images(tmp_path, requested)[1].shape == (1, 6, 8, channels)
 
 
-def test_what_is_no_file_is_no_picture(tmp_path):
+def test_dangling_links_are_ignored(tmp_path):
     name = tree(tmp_path)
     os.symlink("gone.png", tmp_path / "train" / "ant" / "x.png")
     assert len(load(name).labels) == 15
 
 
-def test_names_that_are_no_text_are_shown_as_far_as_they_are(tmp_path):
+def test_names_that_are_not_utf8_get_replacement_characters(tmp_path):
     name = tree(tmp_path)
-    picture(tmp_path / "train" / os.fsdecode(b"z\xff") / os.fsdecode(b"\xfe.png"), 99)
+    write_image(tmp_path / "train" / os.fsdecode(b"z\xff") / os.fsdecode(b"\xfe.png"), 99)
     source = load(name)
     assert source.classes == ("ant", "bee", "cat", "z\ufffd")
     assert source.files[15] == "train/z\ufffd/\ufffd.png"
@@ -268,12 +270,12 @@ def test_names_that_are_no_text_are_shown_as_far_as_they_are(tmp_path):
 
 
 @pytest.mark.parametrize("part", ["val", "valid", "validation"])
-def test_a_part_for_validation_comes_after_that_for_training(tmp_path, part):
+def test_validation_samples_follow_training_samples(tmp_path, part):
     name = tree(tmp_path)
     alone = load(name)
     assert alone.validation is None
     for number, label in enumerate(("cat", "bee", "bee")):
-        picture(tmp_path / part / label / f"{number}.png", 200 + number)
+        write_image(tmp_path / part / label / f"{number}.png", 200 + number)
     source = load(name)
     assert source.validation.tolist() == [15, 16, 17]
     assert source.for_training.tolist() == list(range(15))
@@ -283,23 +285,23 @@ def test_a_part_for_validation_comes_after_that_for_training(tmp_path, part):
     assert np.array_equal(source.inputs[:15], alone.inputs)
     assert np.array_equal(source.test_inputs, alone.test_inputs)
     assert source.test_files == alone.test_files
-    assert (source.mean, source.std) == (alone.mean, alone.std), "it has no say in how pictures are normalised"
+    assert (source.mean, source.std) == (alone.mean, alone.std), "validation images do not affect the normalisation"
 
 
 @pytest.mark.parametrize("broken", ["val/.hidden", "val/dog/0.png", "valid/cat/0.png"])
-def test_whoever_does_not_want_it_may_have_any_part_for_validation(tmp_path, broken):
+def test_validation_folders_are_ignored_if_they_are_not_used(tmp_path, broken):
     name = tree(tmp_path)
     alone = load(name)
-    picture(tmp_path / "val" / "cat" / "0.png", 200)
-    (picture(tmp_path / broken, 200) if broken.endswith("png") else (tmp_path / broken).mkdir())
+    write_image(tmp_path / "val" / "cat" / "0.png", 200)
+    (write_image(tmp_path / broken, 200) if broken.endswith("png") else (tmp_path / broken).mkdir())
     source = load(name, own_validation=False)
     assert source.validation is None
     assert (source.inputs_hash, source.files) == (alone.inputs_hash, alone.files)
 
 
-def test_one_class_may_be_all_there_is_for_validation(tmp_path):
+def test_the_validation_folder_may_have_one_class(tmp_path):
     name = tree(tmp_path)
-    picture(tmp_path / "val" / "cat" / "0.png", 200)
+    write_image(tmp_path / "val" / "cat" / "0.png", 200)
     assert load(name).labels[load(name).validation].tolist() == [2]
 
 
@@ -308,25 +310,25 @@ def test_a_class_folder_called_val_is_a_class(tmp_path):
     assert (source.classes, source.validation) == (("ant", "val"), None)
 
 
-def test_a_part_for_validation_that_cannot_be_read_is_named(tmp_path):
+def test_errors_name_an_invalid_validation_folder(tmp_path):
     name = tree(tmp_path, parts=("train",))
-    picture(tmp_path / "val" / "cat" / "0.png", 200)
-    message = "has train/ and val/ but no test/; it needs train/ and test/, or class folders alone; if val/ is"
+    write_image(tmp_path / "val" / "cat" / "0.png", 200)
+    message = "has train/ and val/ but no test/; use train/ and test/, or class folders alone; if val/ is"
     with pytest.raises(FileNotFoundError, match=re.escape(message)):
         load(name)
     (tmp_path / "train").rename(tmp_path / "test")
     with pytest.raises(FileNotFoundError, match=r"has test/ and val/ but no train/; .* class folders alone$"):
         load(name)
     tree(tmp_path, parts=("train",))
-    picture(tmp_path / "val" / "dog" / "0.png", 201)
+    write_image(tmp_path / "val" / "dog" / "0.png", 201)
     with pytest.raises(ValueError, match=r"val.dog is a class that .*train does not have"):
         load(name)
-    picture(tmp_path / "valid" / "cat" / "0.png", 201)
-    with pytest.raises(ValueError, match="has val/ and valid/: which one is for validation"):
+    write_image(tmp_path / "valid" / "cat" / "0.png", 201)
+    with pytest.raises(ValueError, match="must have one validation folder, got val/ and valid/"):
         load(name)
 
 
-def test_a_link_inside_the_folder_and_a_linked_folder_are_fine(tmp_path):
+def test_links_inside_the_folder_and_a_linked_folder_are_followed(tmp_path):
     tree(tmp_path / "data")
     os.symlink("0.png", tmp_path / "data" / "train" / "ant" / "x.png")
     os.symlink("data", tmp_path / "link")

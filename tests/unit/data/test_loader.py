@@ -16,20 +16,20 @@ from vista.data.loader import Inputs, LoadedBatch, Loader, classmates
 N, M, H, W, K, BATCH = 22, 9, 6, 5, 4, 8
 CPU = torch.device("cpu")
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
-PICTURES = np.random.default_rng(0).integers(1, 256, (N, H, W, 3), np.uint8)
-VAL_PICTURES = np.random.default_rng(1).integers(1, 256, (M, H, W, 3), np.uint8)
+IMAGES = np.random.default_rng(0).integers(1, 256, (N, H, W, 3), np.uint8)
+VAL_IMAGES = np.random.default_rng(1).integers(1, 256, (M, H, W, 3), np.uint8)
 LABELS = torch.arange(N) % K
-STILL = Augmentation(padding=0, flip=False)
+NO_AUGMENTATION = Augmentation(padding=0, flip=False)
 
 
-def images(values: np.ndarray = PICTURES) -> Inputs:
+def as_inputs(values: np.ndarray = IMAGES) -> Inputs:
     return Inputs(values, MEAN, STD, CPU, torch.float32)
 
 
 def make(epoch: int = 1, **options: Any) -> Loader:
     settings = {"batch_size": BATCH, "augmentation": Augmentation(padding=1), "cutmix": None, "seed": 0, **options}
-    validation = images(VAL_PICTURES), torch.arange(M) % K
-    loader = Loader(settings.pop("inputs", images()), settings.pop("labels", LABELS), validation, **settings)
+    validation = as_inputs(VAL_IMAGES), torch.arange(M) % K
+    loader = Loader(settings.pop("inputs", as_inputs()), settings.pop("labels", LABELS), validation, **settings)
     loader.begin_epoch(epoch)
     return loader
 
@@ -38,8 +38,8 @@ def batches(loader: Loader) -> list[LoadedBatch]:
     return [loader.batch(torch.tensor([step]), loader.size(step)) for step in range(loader.steps)]
 
 
-def normalised(pictures: np.ndarray) -> Tensor:
-    values = (pictures / 255.0 - np.array(MEAN)) / np.array(STD)
+def normalised(images: np.ndarray) -> Tensor:
+    values = (images / 255.0 - np.array(MEAN)) / np.array(STD)
     return torch.from_numpy(values.transpose(0, 3, 1, 2).astype(np.float32))
 
 
@@ -49,24 +49,24 @@ def normalised(pictures: np.ndarray) -> Tensor:
 @pytest.mark.parametrize(
     ("batch_size", "sizes"), [(8, [8, 8, 6]), (11, [11, 11]), (22, [22]), (30, [22]), (1, [1] * 22)]
 )
-def test_every_sample_comes_once_an_epoch_the_short_batch_included(batch_size: int, sizes: list[int]) -> None:
+def test_every_sample_is_in_one_batch_of_an_epoch_including_the_short_one(batch_size: int, sizes: list[int]) -> None:
     loader = make(batch_size=batch_size)
-    came = [batch.index for batch in batches(loader)]
-    assert [len(index) for index in came] == sizes
+    seen = [batch.index for batch in batches(loader)]
+    assert [len(index) for index in seen] == sizes
     assert loader.steps == len(sizes)
-    assert sorted(torch.cat(came).tolist()) == list(range(N))
+    assert sorted(torch.cat(seen).tolist()) == list(range(N))
 
 
-def test_pictures_are_those_of_their_index() -> None:
-    for batch in batches(make(augmentation=STILL)):
-        torch.testing.assert_close(batch.x, normalised(PICTURES[batch.index.numpy()]), atol=1e-5, rtol=0)
+def test_images_match_their_index() -> None:
+    for batch in batches(make(augmentation=NO_AUGMENTATION)):
+        torch.testing.assert_close(batch.x, normalised(IMAGES[batch.index.numpy()]), atol=1e-5, rtol=0)
 
 
-def test_an_augmented_picture_is_moved_by_the_draws_of_its_place() -> None:
+def test_an_augmented_image_uses_the_draws_of_its_position() -> None:
     loader = make(augmentation=Augmentation(padding=2, rotation=20))
     for step, batch in enumerate(batches(loader)):
         draws = loader.draws[0][:, step * BATCH : step * BATCH + len(batch.index)]
-        expected = augment.gather(torch.from_numpy(PICTURES), batch.index, draws, rotates=True).numpy()
+        expected = augment.gather(torch.from_numpy(IMAGES), batch.index, draws, rotates=True).numpy()
         torch.testing.assert_close(batch.x, normalised(expected), atol=1e-5, rtol=0)
 
 
@@ -83,19 +83,19 @@ def same(one: list[Tensor], other: list[Tensor]) -> bool:
 
 
 @pytest.mark.parametrize("cutmix", [None, CutMix(1.0)])
-def test_an_epoch_is_a_function_of_seed_and_epoch(cutmix: CutMix | None) -> None:
+def test_an_epoch_depends_on_seed_and_epoch_alone(cutmix: CutMix | None) -> None:
     first = everything(make(3, cutmix=cutmix))
     assert same(first, everything(make(3, cutmix=cutmix)))
     later = make(1, cutmix=cutmix)
     later.begin_epoch(2)
     later.begin_epoch(3)
-    assert same(first, everything(later)), "which epochs were drawn before does not matter"
+    assert same(first, everything(later)), "earlier epochs do not matter"
     for other in (make(4, cutmix=cutmix), make(3, cutmix=cutmix, seed=1)):
         assert not torch.equal(first[0], batches(other)[0].index)
         assert not torch.equal(first[1], batches(other)[0].x)
 
 
-def test_an_epoch_begun_again_in_the_middle_goes_on_with_the_same_batches() -> None:
+def test_beginning_an_epoch_again_gives_the_same_batches() -> None:
     loader = make(5, cutmix=CutMix(0.5))
     before = everything(loader)
     loader.batch(torch.tensor([0]), BATCH)
@@ -104,7 +104,7 @@ def test_an_epoch_begun_again_in_the_middle_goes_on_with_the_same_batches() -> N
 
 
 def test_an_epoch_is_drawn_in_place() -> None:
-    """A captured step holds on to these very tensors."""
+    """A captured step reads from these tensors."""
     loader = make(1, cutmix=CutMix(1.0))
     tensors = loader.order, loader.draws, loader.boxes, loader.partners, loader.chances
     before = [(t.data_ptr(), t.clone()) for t in tensors]
@@ -115,7 +115,7 @@ def test_an_epoch_is_drawn_in_place() -> None:
         assert not torch.equal(now, values)
 
 
-def test_no_global_draw_is_made() -> None:
+def test_global_random_state_is_not_used() -> None:
     before = torch.get_rng_state()
     everything(make(1, cutmix=CutMix(0.5)))
     assert torch.equal(torch.get_rng_state(), before)
@@ -138,13 +138,13 @@ def test_ranks_share_each_batch_of_the_one_process_run(world: int) -> None:
             assert torch.equal(part.same_class(), whole.same_class()[rank::world])
             assert torch.equal(part.view(1), whole.view(1)[rank::world])
     owned = torch.stack([loader.samples_of_rank() for loader in ranks])
-    assert (owned.sum(0) == 1).all(), "every sample is one rank's"
+    assert (owned.sum(0) == 1).all(), "every sample belongs to one rank"
     for rank, loader in enumerate(ranks):
-        came = torch.cat([batch.index for batch in batches(loader)])
-        assert owned[rank].nonzero().flatten().tolist() == sorted(came.tolist())
+        seen = torch.cat([batch.index for batch in batches(loader)])
+        assert owned[rank].nonzero().flatten().tolist() == sorted(seen.tolist())
 
 
-# ---------------------------------------------------------------- what methods ask for
+# ---------------------------------------------------------------- what methods use
 
 
 def test_views_differ_from_each_other_and_show_the_same_samples() -> None:
@@ -153,10 +153,10 @@ def test_views_differ_from_each_other_and_show_the_same_samples() -> None:
     assert one.shape == two.shape == batch.x.shape
     assert not torch.equal(batch.x, one)
     assert not torch.equal(one, two)
-    still = batches(make(augmentation=STILL))[0]
-    assert torch.equal(still.view(1), still.x)
-    other = still.view(2, index=still.index.flip(0)[:3])
-    assert torch.equal(other, still.x.flip(0)[:3])
+    plain = batches(make(augmentation=NO_AUGMENTATION))[0]
+    assert torch.equal(plain.view(1), plain.x)
+    other = plain.view(2, index=plain.index.flip(0)[:3])
+    assert torch.equal(other, plain.x.flip(0)[:3])
 
 
 def test_a_classmate_has_the_same_given_label() -> None:
@@ -168,43 +168,43 @@ def test_a_classmate_has_the_same_given_label() -> None:
             assert torch.equal(labels[mates], labels[batch.index])
             for sample, mate in zip(batch.index.tolist(), mates.tolist()):
                 drawn[sample].add(mate)
-    assert drawn[0] == set(range(10)), "each of the class is drawn sooner or later"
+    assert drawn[0] == set(range(10)), "every classmate is drawn at some point"
     assert drawn[12] == set(range(10, 15))
-    assert [drawn[i] for i in (19, 20, 21)] == [{19}, {20}, {21}], "without a label, or alone, it is itself"
+    assert [drawn[i] for i in (19, 20, 21)] == [{19}, {20}, {21}], "unlabelled or alone in its class: its own classmate"
 
 
-def test_classmates_lie_together() -> None:
+def test_classmates_are_contiguous() -> None:
     members, first, count = classmates(torch.tensor([2, 0, 2, -1, 0]))
     for sample, mates in enumerate([{0, 2}, {1, 4}, {0, 2}, {3}, {1, 4}]):
         start = int(first[sample])
         assert set(members[start : start + int(count[sample])].tolist()) == mates
 
 
-def test_validation_samples_come_clean_with_their_labels() -> None:
+def test_validation_samples_are_not_augmented_and_match_their_labels() -> None:
     met = set()
     for epoch in range(1, 6):
         for batch in batches(make(epoch)):
-            pictures, labels = batch.validation()
-            assert len(pictures) == len(labels) == len(batch.index)
-            clean = normalised(VAL_PICTURES)
-            for picture, label in zip(pictures, labels.tolist()):
-                place = int((clean - picture).abs().amax(dim=(1, 2, 3)).argmin())
-                torch.testing.assert_close(picture, clean[place], atol=1e-5, rtol=0)
-                assert label == place % K
-                met.add(place)
+            images, labels = batch.validation()
+            assert len(images) == len(labels) == len(batch.index)
+            clean = normalised(VAL_IMAGES)
+            for image, label in zip(images, labels.tolist()):
+                position = int((clean - image).abs().amax(dim=(1, 2, 3)).argmin())
+                torch.testing.assert_close(image, clean[position], atol=1e-5, rtol=0)
+                assert label == position % K
+                met.add(position)
     assert met == set(range(M))
 
 
 # ---------------------------------------------------------------- CutMix
 
 
-def test_cutmix_mixes_pictures_of_one_batch_by_the_share_it_tells() -> None:
-    """Pictures of one colour each: the mean of a mixed picture is then linear in the share."""
+def test_cutmix_mixes_images_of_one_batch_by_the_reported_share() -> None:
+    """With single-colour images the mean of a mixed image is linear in the share."""
     colours = np.broadcast_to(np.arange(10, 10 + N, dtype=np.uint8)[:, None, None, None], (N, H, W, 3)).copy()
     plain = Inputs(colours, (0.0, 0.0, 0.0), (1 / 255, 1 / 255, 1 / 255), CPU, torch.float32)
     met_others = False
     for epoch in range(1, 8):
-        for batch in batches(make(epoch, inputs=plain, augmentation=STILL, cutmix=CutMix(1.0))):
+        for batch in batches(make(epoch, inputs=plain, augmentation=NO_AUGMENTATION, cutmix=CutMix(1.0))):
             assert batch.partner is not None
             assert batch.share is not None
             assert batch.share.shape == (1,)
@@ -215,17 +215,17 @@ def test_cutmix_mixes_pictures_of_one_batch_by_the_share_it_tells() -> None:
     assert met_others
 
 
-def test_what_is_mixed_in_is_the_partners_own_augmented_picture() -> None:
+def test_cutmix_pastes_the_partners_augmented_image() -> None:
     shifts = Augmentation(padding=2)
     plain, mixed = make(3, augmentation=shifts), make(3, augmentation=shifts, cutmix=CutMix(1.0))
     for step, (one, other) in enumerate(zip(batches(plain), batches(mixed))):
-        place = {sample: row for row, sample in enumerate(one.index.tolist())}
+        row_of = {sample: row for row, sample in enumerate(one.index.tolist())}
         assert other.partner is not None
-        partners = one.x[[place[sample] for sample in other.partner.tolist()]]
+        partners = one.x[[row_of[sample] for sample in other.partner.tolist()]]
         assert torch.equal(other.x, augment.cut_and_mix(one.x, partners, mixed.boxes[step]))
 
 
-def test_a_share_of_1_is_the_plain_batch() -> None:
+def test_a_share_of_1_gives_the_batch_without_cutmix() -> None:
     plain, mixed = make(2), make(2, cutmix=CutMix(0.0))
     for one, other in zip(batches(plain), batches(mixed)):
         assert one.partner is None
@@ -237,7 +237,7 @@ def test_a_share_of_1_is_the_plain_batch() -> None:
 # ---------------------------------------------------------------- inputs
 
 
-def test_features_are_handed_over_as_they_are() -> None:
+def test_features_are_not_augmented() -> None:
     features = np.random.default_rng(0).normal(size=(N, 7)).astype(np.float32)
     inputs = Inputs(features, (), (), CPU, torch.float32)
     assert inputs.sample_shape == (7,)
@@ -246,29 +246,29 @@ def test_features_are_handed_over_as_they_are() -> None:
     assert torch.equal(batch.view(1), batch.x)
 
 
-def test_pictures_are_normalised_and_named_by_their_shape() -> None:
-    inputs = images()
+def test_images_are_normalised_and_report_their_shape() -> None:
+    inputs = as_inputs()
     assert inputs.sample_shape == (3, H, W)
     assert len(inputs) == N
-    torch.testing.assert_close(inputs.clean(torch.arange(N)), normalised(PICTURES), atol=1e-5, rtol=0)
-    double = Inputs(PICTURES, MEAN, STD, CPU, torch.float64)
+    torch.testing.assert_close(inputs.clean(torch.arange(N)), normalised(IMAGES), atol=1e-5, rtol=0)
+    double = Inputs(IMAGES, MEAN, STD, CPU, torch.float64)
     assert double.clean(torch.tensor([0])).dtype == torch.float64
 
 
-def test_read_only_arrays_and_maps_are_read_without_being_written(tmp_path) -> None:
-    frozen = PICTURES.copy()
+def test_read_only_arrays_and_maps_are_accepted(tmp_path) -> None:
+    frozen = IMAGES.copy()
     frozen.flags.writeable = False
-    np.save(tmp_path / "pictures.npy", PICTURES)
-    mapped = np.load(tmp_path / "pictures.npy", mmap_mode="r")
+    np.save(tmp_path / "images.npy", IMAGES)
+    mapped = np.load(tmp_path / "images.npy", mmap_mode="r")
     for values in (frozen, mapped):
-        assert torch.equal(images(values).clean(torch.arange(N)), images().clean(torch.arange(N)))
+        assert torch.equal(as_inputs(values).clean(torch.arange(N)), as_inputs().clean(torch.arange(N)))
 
 
-def test_a_memory_map_stays_on_disk_and_gives_the_same_pictures(tmp_path) -> None:
-    mapped = np.memmap(tmp_path / "pictures", np.uint8, "w+", shape=PICTURES.shape)
-    mapped[:] = PICTURES
-    rows = np.arange(len(PICTURES))[::-2].copy()
-    resident = Inputs(PICTURES, MEAN, STD, CPU, torch.float32, rows)
+def test_a_memory_map_stays_on_disk_and_gives_the_same_images(tmp_path) -> None:
+    mapped = np.memmap(tmp_path / "images", np.uint8, "w+", shape=IMAGES.shape)
+    mapped[:] = IMAGES
+    rows = np.arange(len(IMAGES))[::-2].copy()
+    resident = Inputs(IMAGES, MEAN, STD, CPU, torch.float32, rows)
     streamed = Inputs(mapped, MEAN, STD, CPU, torch.float32, rows)
     assert streamed.streams
     assert not resident.streams

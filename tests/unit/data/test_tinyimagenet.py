@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vista.data import load, pixels, tinyimagenet
+from vista.data import decoding, load, tinyimagenet
 
 WNIDS = ["n03", "n01", "n02"]
 
 
-def picture(path, value, mode="RGB", size=(64, 64)):
+def write_image(path, value, mode="RGB", size=(64, 64)):
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new(mode, size, value if mode == "L" else (value, value, value)).save(path, "JPEG", quality=100)
 
@@ -24,10 +24,12 @@ def root(tmp_path):
     for number, wnid in enumerate(WNIDS):
         for image in range(2):
             value = 20 * number + 10 * image
-            picture(folder / "train" / wnid / "images" / f"{wnid}_{image}.JPEG", value, mode="RGB" if image else "L")
+            write_image(
+                folder / "train" / wnid / "images" / f"{wnid}_{image}.JPEG", value, mode="RGB" if image else "L"
+            )
     lines = ["val_1.JPEG\tn02\t0\t0\t9\t9", "val_0.JPEG\tn03\t0\t0\t9\t9"]
     for number in range(2):
-        picture(folder / "val" / "images" / f"val_{number}.JPEG", 200 + number)
+        write_image(folder / "val" / "images" / f"val_{number}.JPEG", 200 + number)
     (folder / "val" / "val_annotations.txt").write_text("\n".join(lines) + "\n")
     return tmp_path
 
@@ -51,7 +53,7 @@ def never(*args):
 def test_images_are_decoded_once(root, monkeypatch):
     first = load("tinyimagenet", root)
     assert sorted(path.name for path in root.iterdir()) == ["tiny-imagenet-200", "tiny-imagenet-200.pixels"]
-    monkeypatch.setattr(pixels, "decode", never)
+    monkeypatch.setattr(decoding, "decode", never)
     assert np.array_equal(load("tinyimagenet", root).test_inputs, first.test_inputs)
 
 
@@ -61,12 +63,12 @@ def test_changing_the_array_does_not_change_the_cache(root):
 
 
 @pytest.mark.parametrize("change", ["new image", "touched", "truncated cache", "foreign cache", "other version"])
-def test_what_changed_is_decoded_again(root, monkeypatch, change):
+def test_changed_images_or_cache_are_decoded_again(root, monkeypatch, change):
     load("tinyimagenet", root)
     image = root / "tiny-imagenet-200" / "train" / "n01" / "images" / "n01_0.JPEG"
     cache = root / "tiny-imagenet-200.pixels"
     if change == "new image":
-        picture(image, 99)
+        write_image(image, 99)
     elif change == "touched":
         os.utime(image, ns=(1, 1))
     elif change == "truncated cache":
@@ -74,23 +76,23 @@ def test_what_changed_is_decoded_again(root, monkeypatch, change):
     elif change == "foreign cache":
         cache.write_bytes(b"x" * cache.stat().st_size)
     else:
-        monkeypatch.setattr(pixels, "VERSION", pixels.VERSION - 1)
+        monkeypatch.setattr(decoding, "VERSION", decoding.VERSION - 1)
     with monkeypatch.context() as patch:
-        patch.setattr(pixels, "decode", never)
+        patch.setattr(decoding, "decode", never)
         with pytest.raises(AssertionError, match="decoded again"):
             load("tinyimagenet", root)
     value = load("tinyimagenet", root).inputs[0, 0, 0, 0]
     assert abs(int(value) - (99 if change == "new image" else 20)) <= 2
 
 
-def test_a_failed_decoding_leaves_nothing(root):
-    picture(root / "tiny-imagenet-200" / "val" / "images" / "val_0.JPEG", 1, size=(64, 63))
-    with pytest.raises(ValueError, match=re.escape("val_0.JPEG has 64 x 63 pixels")):
+def test_a_failed_decoding_leaves_no_files(root):
+    write_image(root / "tiny-imagenet-200" / "val" / "images" / "val_0.JPEG", 1, size=(64, 63))
+    with pytest.raises(ValueError, match=re.escape("val_0.JPEG must have 64 x 64 pixels, got 64 x 63")):
         load("tinyimagenet", root)
     assert [path.name for path in root.iterdir()] == ["tiny-imagenet-200"]
 
 
-def test_a_full_disk_leaves_nothing_and_says_how_much_is_needed(root, monkeypatch):
+def test_a_full_disk_leaves_no_files_and_reports_the_size_needed(root, monkeypatch):
     def full(handle):
         raise OSError(28, "No space left on device")
 
@@ -104,22 +106,22 @@ def test_a_full_disk_leaves_nothing_and_says_how_much_is_needed(root, monkeypatc
     ("line", "message"),
     [
         ("val_0.JPEG\tn77\t0", "line 1: class 'n77' is not in wnids.txt"),
-        ("val_7.JPEG\tn01\t0", "line 1: there is no image 'val_7.JPEG' in val/images"),
-        ("../images/val_0.JPEG\tn01\t0", "line 1: there is no image '../images/val_0.JPEG'"),
-        ("", "names no image"),
+        ("val_7.JPEG\tn01\t0", "line 1: image 'val_7.JPEG' is not in val/images"),
+        ("../images/val_0.JPEG\tn01\t0", "line 1: image '../images/val_0.JPEG' is not in val/images"),
+        ("", "lists no images"),
     ],
 )
-def test_a_wrong_annotation_is_named(root, line, message):
+def test_errors_name_the_wrong_annotation(root, line, message):
     (root / "tiny-imagenet-200" / "val" / "val_annotations.txt").write_text(line + "\n")
     with pytest.raises(ValueError, match=re.escape(message)):
         load("tinyimagenet", root)
 
 
-def test_what_is_missing_is_named(root):
+def test_errors_name_missing_files(root):
     folder = root / "tiny-imagenet-200"
     for image in (folder / "train" / "n02" / "images").iterdir():
         image.unlink()
-    with pytest.raises(FileNotFoundError, match="images holds no image"):
+    with pytest.raises(FileNotFoundError, match="images contains no images"):
         load("tinyimagenet", root)
     (folder / "wnids.txt").unlink()
     with pytest.raises(FileNotFoundError, match=r"wnids\.txt is missing"):

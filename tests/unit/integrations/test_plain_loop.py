@@ -120,7 +120,7 @@ def test_several_workers(task, plain, assert_same):
 
 def test_an_iterable_dataset_that_yields_ids(task, plain, assert_same):
     assert_same(loop(task, DataLoader(Stream(task.x, task.labels), batch_size=BATCH)).vista, plain)
-    with pytest.raises(TypeError, match="must yield each sample's number itself"):
+    with pytest.raises(TypeError, match="must yield each sample's index itself"):
         indexed(Stream(task.x, task.labels))
 
 

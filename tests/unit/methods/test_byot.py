@@ -119,7 +119,7 @@ def test_samples_without_a_label_are_left_out_of_the_mean(make_task, network, ba
 
 def test_a_network_without_stages_is_refused(make_task, Linear5):
     with pytest.raises(
-        ValueError, match="byot needs the maps of at least two stages, but Linear5 gives none; the resnet"
+        ValueError, match="byot needs the feature maps of at least two stages, but Linear5 has none; use a resnet"
     ):
         Byot(make_task(), type("Linear5", (Linear5,), {})(), Byot.Config())
     with pytest.raises(ValueError, match="MLP"):

@@ -105,7 +105,7 @@ def test_samples_without_a_label_are_left_out_of_the_mean(make_task, network, ba
 
 
 def test_a_network_without_stages_is_refused(make_task):
-    with pytest.raises(ValueError, match="dks needs the maps of at least two stages, but MLP gives none; the resnet"):
+    with pytest.raises(ValueError, match="dks needs the feature maps of at least two stages, but MLP has none"):
         Dks(make_task(), build("mlp", num_classes=5, in_channels=3, image_size=1), Dks.Config())
 
 

@@ -1,4 +1,4 @@
-"""Dropout: rates, scale, eval mode, and a stream of its own for each run."""
+"""Dropout: rates, scale, eval mode, and a separate random stream for each run."""
 
 import copy
 
@@ -33,7 +33,7 @@ def test_eval_mode_and_p_0_are_the_identity():
     assert torch.equal(with_dropout(p=0.0)(x), x)
 
 
-def test_the_stream_is_that_of_the_generator_and_no_other():
+def test_masks_come_from_the_generator_and_no_other_stream():
     x = torch.ones(4, 64)
     before = torch.get_rng_state()
     first, other = with_dropout(seed=1), with_dropout(seed=1)
@@ -56,7 +56,7 @@ def test_without_a_generator_the_default_one_is_used():
         assert torch.equal(network(x), first)
 
 
-def test_the_gradient_passes_where_the_mask_kept():
+def test_the_gradient_passes_where_the_mask_keeps():
     x = torch.ones(4, 64, requires_grad=True)
     out = with_dropout()(x)
     out.sum().backward()
@@ -64,7 +64,7 @@ def test_the_gradient_passes_where_the_mask_kept():
     assert torch.equal(x.grad, out.detach())
 
 
-def test_every_dropout_of_a_network_is_reached_and_none_is_saved():
+def test_set_generator_reaches_every_dropout_and_adds_no_state():
     network = models.build("vgg16-fc", num_classes=3)
     own = generator()
     set_generator(network, own)
@@ -75,14 +75,14 @@ def test_every_dropout_of_a_network_is_reached_and_none_is_saved():
     assert not any("generator" in key for key in network.state_dict())
 
 
-def test_a_copy_goes_on_from_the_same_place_in_the_stream():
+def test_a_copy_continues_from_the_same_position_of_the_stream():
     network, x = with_dropout(), torch.ones(4, 64)
     network(x)
     twin = copy.deepcopy(network)
     assert torch.equal(twin(x), network(x))
 
 
-def test_compiled_it_draws_the_same_masks():
+def test_compiled_dropout_draws_the_same_masks():
     torch.compiler.reset()
     x = torch.ones(4, 64)
     assert torch.equal(torch.compile(with_dropout(), backend="eager")(x), with_dropout()(x))
@@ -90,5 +90,5 @@ def test_compiled_it_draws_the_same_masks():
 
 @pytest.mark.parametrize("p", [-0.1, 1.0, float("nan")])
 def test_p_must_be_a_probability_below_1(p):
-    with pytest.raises(ValueError, match=r"p is .*, but a dropout probability is at least 0 and less than 1"):
+    with pytest.raises(ValueError, match=r"p must be at least 0 and less than 1, got "):
         Dropout(p)

@@ -24,7 +24,7 @@ PARAMETERS = {
     "mlp": 422_756,
     "tiny-staged": 15_196,
 }
-# The lightest of each family: the others differ from it in depth or width alone.
+# The smallest of each family: the others differ from it only in depth or width.
 ONE_PER_FAMILY = ("resnet18", "preact-resnet18", "densenet121", "vgg16", "vit-tiny", "small-cnn", "mlp", "tiny-staged")
 
 
@@ -54,12 +54,13 @@ def _one_thread():
 def test_parameter_count_at_100_classes_and_32_pixels(network):
     name, built = network
     assert sum(parameter.numel() for parameter in built.parameters()) == PARAMETERS[name]
+    assert models.count_parameters(name) == PARAMETERS[name]
 
 
 @pytest.mark.parametrize("size", [32, 64])
 def test_32_and_64_pixels(network, size):
     name, built = network
-    if size != 32 and name.startswith(("vit", "mlp")):  # the image size is part of these
+    if size != 32 and name.startswith(("vit", "mlp")):  # these depend on the image size
         built = models.build(name, num_classes=100, image_size=size).eval()
     with torch.inference_mode():
         logits = built(images(1, size))
@@ -79,7 +80,7 @@ def test_mlp_takes_flat_features():
 
 
 @torch.inference_mode()
-def test_bfloat16_autocast_is_near_float32(family):
+def test_bfloat16_autocast_is_close_to_float32(family):
     plain = family(images())
     with torch.autocast("cpu", dtype=torch.bfloat16):
         half = family(images())
@@ -99,8 +100,8 @@ def test_channels_last_changes_nothing_in_float64(family):
 def test_a_training_step_reaches_every_parameter(family):
     trained = copy.deepcopy(family).train()
     trained(images(4)).square().sum().backward()
-    silent = [key for key, parameter in trained.named_parameters() if parameter.grad is None]
-    assert silent == []
+    missing = [key for key, parameter in trained.named_parameters() if parameter.grad is None]
+    assert missing == []
 
 
 @pytest.mark.parametrize("name", ["resnet18", "small-cnn"])
@@ -149,7 +150,7 @@ def build(name: str) -> nn.Module:
 
 
 class TestReferenceShape:
-    """What tells the networks of the literature apart from their look-alikes."""
+    """Details in which the networks of the literature differ from common variants."""
 
     def test_preact_shortcut_is_one_bare_convolution_of_the_activated_input(self):
         block = build("preact-resnet18").groups[1][0].double().eval()
@@ -187,7 +188,7 @@ class TestReferenceShape:
             assert 0.015 < values.detach().std() < 0.025
         assert not built.head.bias.any()
 
-    def test_vit_reads_its_class_token(self):
+    def test_vit_features_are_its_class_token(self):
         built, tokens = build("vit-tiny"), torch.randn(2, 65, 192, generator=torch.Generator().manual_seed(0))
         assert torch.equal(built.embed(tokens), tokens[:, 0])
         assert built.stages(images())[-1].shape == tokens.shape

@@ -1,4 +1,4 @@
-"""build(): names, foreign factories, and weights that are a function of the seed alone."""
+"""build(): names, custom factories, and weights that depend on the seed alone."""
 
 import subprocess
 import sys
@@ -48,14 +48,14 @@ def weights(network: nn.Module) -> list[torch.Tensor]:
     return list(network.state_dict().values())
 
 
-def test_names_are_found_from_the_files():
+def test_names_of_all_networks():
     assert models.names() == (
         "densenet121", "mlp", "preact-resnet18", "resnet101", "resnet18", "resnet34", "small-cnn", "tiny-staged",
         "vgg16", "vgg16-fc", "vgg19", "vgg19-fc", "vit-small", "vit-tiny",
     )  # fmt: skip
 
 
-def test_the_seed_alone_decides_the_weights():
+def test_the_seed_alone_determines_the_weights():
     torch.manual_seed(1)
     first = models.build("small-cnn", num_classes=10, seed=5)
     torch.manual_seed(2)
@@ -65,7 +65,7 @@ def test_the_seed_alone_decides_the_weights():
     assert not all(torch.equal(a, b) for a, b in zip(weights(first), weights(other)))
 
 
-def test_default_dtype_and_device_do_not_reach_the_weights():
+def test_default_dtype_and_device_do_not_affect_the_weights():
     plain = models.build("tiny-staged", num_classes=10)
     torch.set_default_dtype(torch.float64)
     try:
@@ -84,58 +84,83 @@ def test_building_leaves_the_global_random_state_alone():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_failing_factory_leaves_everything_as_it_was():
+def test_a_failing_factory_leaves_global_state_unchanged():
     before = torch.get_rng_state()
-    with pytest.raises(ValueError, match="image_size is 30"):
+    with pytest.raises(ValueError, match="image_size must be a multiple of the patch size 4, got 30"):
         models.build("vit-tiny", num_classes=10, image_size=30)
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.get_default_dtype() == torch.float32
 
 
 @pytest.mark.parametrize(
-    ("given", "near"), [("resnet-18", "resnet18"), ("VGG16_FC", "vgg16-fc"), ("preact18", "preact-resnet18"), ("", "")]
+    ("given", "close"), [("resnet-18", "resnet18"), ("VGG16_FC", "vgg16-fc"), ("preact18", "preact-resnet18")]
 )
-def test_an_unknown_name_gets_the_nearest_and_the_list(given, near):
-    with pytest.raises(ValueError, match=f"did you mean '{near}") as error:
+def test_an_unknown_name_gets_a_close_suggestion_and_the_list(given, close):
+    with pytest.raises(ValueError, match=f"network '{given}' is unknown; did you mean '{close}'") as error:
         models.build(given, num_classes=10)
     assert all(name in str(error.value) for name in models.names())
 
 
+@pytest.mark.parametrize("given", ["foo", ""])
+def test_an_unknown_name_without_a_close_match_gets_the_list_only(given):
+    with pytest.raises(ValueError, match=f"network '{given}' is unknown; networks: densenet121, mlp, ") as error:
+        models.build(given, num_classes=10)
+    assert "did you mean" not in str(error.value)
+
+
+def test_available_networks_are_described():
+    assert tuple(sorted(models.available())) == models.names()
+    for network in models.available().values():
+        assert network.description
+        assert network.image_sizes
+
+
+def test_counting_parameters_draws_nothing_and_takes_the_sizes():
+    before = torch.get_rng_state()
+    assert models.count_parameters("mlp", num_classes=3, in_channels=5, image_size=1) == sum(
+        parameter.numel() for parameter in models.build("mlp", num_classes=3, in_channels=5, image_size=1).parameters()
+    )
+    assert torch.equal(torch.get_rng_state(), before)
+    with pytest.raises(ValueError, match="network 'resnet19' is unknown; did you mean 'resnet1"):
+        models.count_parameters("resnet19")
+
+
 @pytest.mark.parametrize("argument", ["num_classes", "in_channels", "image_size"])
 def test_sizes_must_be_positive(argument):
-    with pytest.raises(ValueError, match=f"{argument} is 0, but it must be at least 1"):
+    with pytest.raises(ValueError, match=f"{argument} must be at least 1, got 0"):
         models.build("mlp", **{"num_classes": 3, argument: 0})
 
 
 @pytest.mark.parametrize(
-    ("name", "size", "need"), [("vgg16", 16, "at least 32"), ("densenet121", 4, "at least 8"), ("small-cnn", 3, "4")]
+    ("name", "size", "need"),
+    [("vgg16", 16, 32), ("densenet121", 4, 8), ("small-cnn", 3, 4)],
 )
-def test_images_too_small_are_refused(name, size, need):
-    with pytest.raises(ValueError, match=f"image_size is {size}, but .*{need}"):
+def test_images_too_small_are_rejected(name, size, need):
+    with pytest.raises(ValueError, match=f"image_size must be at least {need} for .*, got {size}"):
         models.build(name, num_classes=10, image_size=size)
 
 
 @pytest.mark.usefixtures("factories")
-class TestForeignFactory:
-    def test_gets_the_sizes_that_it_names(self):
+class TestCustomFactory:
+    def test_receives_the_sizes_that_it_names(self):
         assert models.build("given_networks:plain", num_classes=3).weight.shape == (3, 4)
         assert models.build("given_networks:sized", num_classes=3, in_channels=2, image_size=5).weight.shape == (3, 50)
         assert models.build("given_networks:loose", num_classes=3).weight.shape == (3, 4)
 
-    def test_is_seeded_and_made_float32(self):
+    def test_is_seeded_and_converted_to_float32(self):
         first, again = (models.build("given_networks:Group.inner", num_classes=3, seed=4) for _ in range(2))
         assert first.weight.dtype == torch.float32
         assert torch.equal(first.weight, again.weight)
 
     def test_must_return_a_module(self):
-        with pytest.raises(ValueError, match=r"'given_networks:number' returned int, but an nn\.Module is needed"):
+        with pytest.raises(ValueError, match=r"'given_networks:number' must return an nn\.Module, got int"):
             models.build("given_networks:number", num_classes=3)
 
     def test_must_be_callable(self):
-        with pytest.raises(ValueError, match="is int, but a function"):
+        with pytest.raises(ValueError, match=r"must be a function that returns an nn\.Module, got int"):
             models.build("given_networks:value", num_classes=3)
 
-    def test_its_own_errors_are_named_as_such(self, tmp_path):
+    def test_its_exceptions_are_reported_with_the_call(self, tmp_path):
         (tmp_path / "broken_networks.py").write_text(
             "def few():\n    pass\ndef bad(num_classes):\n    return {}['k']\n"
         )
@@ -149,18 +174,18 @@ class TestForeignFactory:
         with pytest.raises(ValueError, match=r"no_python cannot be imported: SyntaxError"):
             models.build("no_python:f", num_classes=3)
 
-    def test_must_be_there(self):
+    def test_must_exist(self):
         with pytest.raises(ValueError, match="given_networks has no 'plian'"):
             models.build("given_networks:plian", num_classes=3)
-        with pytest.raises(ValueError, match="there is no module 'given_networks2' on the import path"):
+        with pytest.raises(ValueError, match="module 'given_networks2' is not on the import path"):
             models.build("given_networks2.sub:plain", num_classes=3)
 
-    def test_an_import_that_fails_inside_is_not_hidden(self):
+    def test_a_failing_import_inside_the_module_is_not_hidden(self):
         with pytest.raises(ModuleNotFoundError, match="there_is_no_such_module"):
             models.build("given_broken:plain", num_classes=3)
 
     @pytest.mark.parametrize("name", ["given_networks:", ":plain", "a b:c", "given_networks:plain:x", "os:system('x')"])
-    def test_a_name_is_never_run_as_code(self, name):
+    def test_a_name_is_never_evaluated_as_code(self, name):
         with pytest.raises(ValueError, match=r"not of the form package\.module:function"):
             models.build(name, num_classes=3)
 

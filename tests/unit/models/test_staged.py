@@ -1,4 +1,4 @@
-"""The staged protocol: maps, features, logits, and what the head does at every position."""
+"""The staged protocol: feature maps, features, logits, and dense logits."""
 
 from itertools import pairwise
 
@@ -21,7 +21,7 @@ def build(name: str, image_size: int = 32) -> Staged:
 
 @pytest.fixture(scope="module", params=["resnet18", "preact-resnet18", "densenet121", "vgg16", "tiny-staged"])
 def network(request: pytest.FixtureRequest) -> Staged:
-    """A network with four maps and a linear head."""
+    """A network with four feature maps and a linear head."""
     return build(request.param)
 
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from vista.runs.config import TrainConfig
-from vista.training.optimization import table
+from vista.training.optimization import learning_rates
 
 STEPS = 704  # 45,000 samples in batches of 64
 
 
 def rates(epoch: int, **options) -> np.ndarray:
-    return table(TrainConfig(method="ce", epochs=200, lr=0.1, **options), epoch, STEPS)
+    return learning_rates(TrainConfig(method="ce", epochs=200, lr=0.1, **options), epoch, STEPS)
 
 
 @pytest.mark.parametrize("epoch", [1, 41, 81, 121, 161])

@@ -13,9 +13,8 @@ import pytest
 import torch
 from trainings import Trainer, config, ended_as, train
 
-from vista.runs.config import differences
 from vista.training import preflight
-from vista.training.resolve import identity, resolve
+from vista.training.resolve import differences, identity, resolve
 
 
 @pytest.mark.parametrize(("batch_size", "advice"), [(126, 125), (63, 62), (42, 41), (1, 4)])

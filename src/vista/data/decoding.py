@@ -1,4 +1,4 @@
-"""Image files decoded into one uint8 array, in memory or in a file that is mapped into it."""
+"""Decode image files into one uint8 array, in memory or in a memory-mapped cache file."""
 
 import contextlib
 import hashlib
@@ -14,11 +14,11 @@ import numpy as np
 from PIL import ExifTags, Image
 
 FORMAT = "vista.pixels"
-VERSION = 2  # 1 had pictures as they lie, and the colours under transparency
-_HEADER = 4096  # bytes: JSON, then blanks, so that the pixels start on a page
+VERSION = 2  # version 1 ignored EXIF orientation and transparency
+_HEADER = 4096  # bytes: JSON padded with blanks, so that the pixels are page-aligned
 _MODES = {1: "L", 3: "RGB"}
 _EIGHT_BIT = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
-_TURNS = {
+_TRANSPOSE = {
     2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180, 4: Image.Transpose.FLIP_TOP_BOTTOM,
     5: Image.Transpose.TRANSPOSE, 6: Image.Transpose.ROTATE_270, 7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
@@ -26,66 +26,66 @@ _TURNS = {
 
 
 def open_image(path: Path) -> Image.Image:
-    """The image at `path`, its pixels not yet read, or an error that names the file."""
+    """Open the image at `path` without reading its pixels; errors name the file."""
     try:
         image = Image.open(path)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{path} is no readable image: {error}") from error
+        raise ValueError(f"{path} is not a readable image: {error}") from error
     if image.mode not in _EIGHT_BIT:
         image.close()
-        raise ValueError(f"{path} is an image of mode {image.mode}, but pixels must have 8 bits")
+        raise ValueError(f"{path} must have 8 bits per channel, got an image of mode {image.mode}")
     return image
 
 
 def shown_size(image: Image.Image) -> tuple[int, int]:
-    """Width and height of the image as a viewer shows it, from its header."""
+    """Return width and height of the image as a viewer shows it, from its header."""
     width, height = image.size
     return (height, width) if _orientation(image) >= 5 else (width, height)
 
 
 def _orientation(image: Image.Image) -> int:
-    """How the pixels lie, 1 to 8 as EXIF counts; 1, as they are shown, where it does not say so or is broken."""
+    """Return the EXIF orientation, 1 to 8; 1 (upright) if it is missing or corrupt."""
     if image.format == "TIFF":
-        return 1  # Pillow turns these itself
+        return 1  # Pillow applies it when loading
     try:
-        said = Image.Image.getexif(image).get(ExifTags.Base.Orientation, 1)  # that of PNG alone would read all pixels
+        # The base class's method: that of PNG images would read all pixels.
+        value = Image.Image.getexif(image).get(ExifTags.Base.Orientation, 1)
     except (OSError, SyntaxError, ValueError, TypeError, LookupError, struct.error):
         return 1
-    return said if said in _TURNS else 1
+    return value if value in _TRANSPOSE else 1
 
 
-def _shown(image: Image.Image, mode: str) -> Image.Image:
-    """The image as a viewer shows it: turned as its EXIF says, on white where it is transparent."""
+def _render(image: Image.Image, mode: str) -> Image.Image:
+    """Render the image as a viewer shows it: EXIF orientation applied, transparency on white."""
     image.load()
     if (orientation := _orientation(image)) != 1:
-        image = image.transpose(_TURNS[orientation])
+        image = image.transpose(_TRANSPOSE[orientation])
     if image.has_transparency_data:
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
     return image.convert(mode)
 
 
 def decode(files: Sequence[Path], shape: tuple[int, int, int]) -> Iterator[np.ndarray]:
-    """The pixels of each file as it is shown, in turn, uint8 [H, W, C] with C = 1 or 3; all must be H by W."""
+    """Decode each file in order to uint8 [H, W, C] = `shape`, as a viewer shows it; C is 1 or 3."""
     height, width, channels = shape
 
     def one(path: Path) -> np.ndarray:
         with open_image(path) as image:
             try:
-                shown = _shown(image, _MODES[channels])
+                shown = _render(image, _MODES[channels])
             except (OSError, SyntaxError, ValueError) as error:
-                raise ValueError(f"{path} is no readable image: {error}") from error
+                raise ValueError(f"{path} is not a readable image: {error}") from error
         if shown.size != (width, height):
-            got = f"{shown.width} x {shown.height}"
-            raise ValueError(f"{path} has {got} pixels, but {width} x {height} are needed")
+            raise ValueError(f"{path} must have {width} x {height} pixels, got {shown.width} x {shown.height}")
         return np.asarray(shown).reshape(shape)
 
-    with ThreadPoolExecutor() as pool:  # the decoders let go of the interpreter lock
-        for start in range(0, len(files), 1024):  # in pieces, so that few images wait at a time
+    with ThreadPoolExecutor() as pool:  # the decoders release the GIL
+        for start in range(0, len(files), 1024):  # in chunks, to bound the memory of decoded images
             yield from pool.map(one, files[start : start + 1024])
 
 
-def cached(files: Sequence[Path], cache: Path, shape: tuple[int, int, int], root: Path) -> np.ndarray:
-    """The pixels of `files` (below `root`), mapped from `cache`; made once, and again when a file changed."""
+def decode_cached(files: Sequence[Path], cache: Path, shape: tuple[int, int, int], root: Path) -> np.ndarray:
+    """Memory-map the pixels of `files` (below `root`) from `cache`, decoding them first if a file has changed."""
     full = (len(files), *shape)
     header = {"format": FORMAT, "version": VERSION, "shape": list(full), "made_from": fingerprint(files, root)}
     size = _HEADER + int(np.prod(full))
@@ -94,12 +94,12 @@ def cached(files: Sequence[Path], cache: Path, shape: tuple[int, int, int], root
             _write(cache, header, decode(files, shape))
         except OSError as error:
             raise OSError(f"cannot write the decoded images ({size:,} bytes) to {cache}: {error}") from error
-    # Copy on write: nobody can change the file by changing the array.
+    # Copy on write: changes of the array do not reach the file.
     return np.memmap(cache, dtype=np.uint8, mode="c", offset=_HEADER, shape=full)
 
 
 def fingerprint(files: Sequence[Path], root: Path) -> str:
-    """SHA-256 over name, size and time of change of every file, in order."""
+    """Return the SHA-256 over name, size and modification time of every file, in order."""
     digest = hashlib.sha256()
     for path in files:
         state = path.stat()
@@ -111,15 +111,15 @@ def _is_current(cache: Path, header: dict[str, object], size: int) -> bool:
     try:
         with cache.open("rb") as file:
             return os.fstat(file.fileno()).st_size == size and json.loads(file.read(_HEADER)) == header
-    except (OSError, ValueError):  # not there, or not ours
+    except (OSError, ValueError):  # missing, or not our format
         return False
 
 
 def _write(cache: Path, header: dict[str, object], images: Iterator[np.ndarray]) -> None:
-    """Write under a temporary name, then rename: whoever finds the cache finds all of it."""
+    """Write the cache atomically."""
     handle, name = tempfile.mkstemp(prefix=f"{cache.name}.", suffix=".tmp", dir=cache.parent)
     try:
-        with os.fdopen(handle, "wb") as file:  # written, not mapped: a full disk is an error then, not a killed process
+        with os.fdopen(handle, "wb") as file:  # not mapped: a full disk would kill the process
             file.write(json.dumps(header).encode().ljust(_HEADER))
             for image in images:
                 file.write(image.tobytes())

@@ -8,6 +8,7 @@ from vista.data import load
 IMAGES = np.arange(12 * 8 * 8 * 3).astype(np.uint8).reshape(12, 8, 8, 3)
 FEATURES = np.linspace(-1, 1, 12 * 5).reshape(12, 5)
 LABELS = np.arange(12) % 3
+MATCH = "must match x_train (uint8 of shape (12, 8, 8, 3)), got"
 
 
 def with_value(row, value):
@@ -49,7 +50,7 @@ def test_images_without_channels_get_one(tmp_path):
     assert source.padding == 4
 
 
-def test_four_channels_are_not_taken_for_a_width(tmp_path):
+def test_four_channels_are_not_mistaken_for_a_width(tmp_path):
     source = load(
         save(
             tmp_path / "d.npz",
@@ -59,12 +60,12 @@ def test_four_channels_are_not_taken_for_a_width(tmp_path):
     assert source.inputs.shape == (12, 3, 9, 4)
 
 
-def test_beside_all_four_arrays_x_and_y_are_not_looked_at(tmp_path):
+def test_x_and_y_are_ignored_if_all_four_arrays_are_present(tmp_path):
     source = load(save(tmp_path / "d.npz", **split(), x=IMAGES[:3], y=LABELS[:3]))
     assert (len(source.labels), len(source.test_labels), source.set_aside) == (12, 6, None)
 
 
-def test_features_become_float32_and_are_not_shifted(tmp_path):
+def test_features_become_float32_without_augmentation(tmp_path):
     source = load(save(tmp_path / "d.npz", **split(x_train=FEATURES, x_test=FEATURES[:6])))
     assert source.inputs.dtype == source.test_inputs.dtype == np.float32
     assert (source.is_image, source.flip, source.padding, source.mean, source.std) == (False, False, 0, (), ())
@@ -76,7 +77,7 @@ def test_without_a_test_set_a_fixed_stratified_fifth_is_held_out(tmp_path):
     name = save(tmp_path / "d.npz", x=features, y=labels)
     one, two = load(name), load(name)
     assert np.bincount(one.test_labels).tolist() == [4, 4, 4]
-    assert np.array_equal(one.inputs, features), "an id is a place in the file"
+    assert np.array_equal(one.inputs, features), "an id is an index into the file's array"
     assert np.array_equal(one.labels, labels)
     assert sorted([*one.inputs[one.for_training].ravel(), *one.test_samples().ravel()]) == list(range(60))
     assert np.array_equal(labels[one.test_samples().ravel().astype(int)], one.test_labels)
@@ -86,41 +87,56 @@ def test_without_a_test_set_a_fixed_stratified_fifth_is_held_out(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"x_train": IMAGES.astype(np.int32)}, "x_train is int32 of shape (12, 8, 8, 3), but it must be uint8"),
-        ({"x_train": IMAGES[:, 0, 0]}, "x_train is uint8 of shape (12, 3)"),
+        (
+            {"x_train": IMAGES.astype(np.int32)},
+            "or float [N, ...] for features, got int32 of shape (12, 8, 8, 3)",
+        ),
+        ({"x_train": IMAGES[:, 0, 0]}, "for features, got uint8 of shape (12, 3)"),
         (
             {"x_train": np.moveaxis(IMAGES, -1, 1)},
-            "looks like [N, C, H, W], but channels come last: save numpy.moveaxis",
+            "got shape (12, 3, 8, 8), which looks like [N, C, H, W]; save numpy.moveaxis(x_train, 1, -1)",
         ),
-        ({"x_train": IMAGES[:, :0]}, "x_train has shape (12, 0, 8, 3): its samples hold nothing"),
-        ({"x_train": FEATURES[:, :0]}, "x_train has shape (12, 0): its samples hold nothing"),
-        ({"x_train": FEATURES.ravel()}, "x_train is float64 of shape (60,)"),
-        ({"x_train": with_value(7, np.nan)}, "x_train[7] holds a value that is not"),
-        ({"x_train": with_value(3, 1e300)}, "x_train[3] holds a value that is not"),
-        ({"y_train": LABELS - 1}, "y_train[0] is -1, but labels are 0 or more"),
-        ({"y_train": LABELS + 1}, "y_train goes up to 3 but has no 0; number the classes 0 to K-1"),
-        ({"y_train": LABELS * 0}, "y_train holds one class only"),
-        ({"y_train": LABELS.astype(float)}, "y_train must be integers of shape [N], but is float64"),
-        ({"y_train": np.eye(12, dtype=int)}, "y_train must be integers of shape [N], but is int64 of shape (12, 12)"),
+        ({"x_train": IMAGES[:, :0]}, "x_train must have non-empty samples, got shape (12, 0, 8, 3)"),
+        ({"x_train": FEATURES[:, :0]}, "x_train must have non-empty samples, got shape (12, 0)"),
+        ({"x_train": FEATURES.ravel()}, "for features, got float64 of shape (60,)"),
+        ({"x_train": with_value(7, np.nan)}, "x_train[7] has a value that is not finite"),
+        ({"x_train": with_value(3, 1e300)}, "x_train[3] has a value that is not finite"),
+        ({"y_train": LABELS - 1}, "y_train[0] must be 0 or more, got -1"),
+        ({"y_train": LABELS + 1}, "y_train must contain every class from 0 to 3, but 0 is missing"),
+        ({"y_train": LABELS * 0}, "y_train must have at least 2 classes, got 1"),
+        ({"y_train": LABELS.astype(float)}, "y_train must be integers of shape [N], got float64"),
+        ({"y_train": np.eye(12, dtype=int)}, "y_train must be integers of shape [N], got int64 of shape (12, 12)"),
         ({"y_train": LABELS[:5]}, "y_train has 5 labels for 12 samples"),
         (
             {"x_test": IMAGES[:0], "y_test": LABELS[:0]},
-            "d.npz: x_test has shape (0, 8, 8, 3): there is no sample in it",
+            "d.npz: x_test must have at least one sample, got shape (0, 8, 8, 3)",
         ),
-        ({"x_train": FEATURES[:0], "y_train": LABELS[:0]}, "d.npz: x_train has shape (0, 5): there is no sample in it"),
+        (
+            {"x_train": FEATURES[:0], "y_train": LABELS[:0]},
+            "x_train must have at least one sample, got shape (0, 5)",
+        ),
         ({"y_test": LABELS[:6] + 1}, "y_test[2] is 3, but y_train has 3 classes"),
-        ({"x_test": IMAGES[:6, :4]}, "x_test is uint8 of shape (6, 4, 8, 3), but x_train is uint8 of shape (12, 8, 8"),
-        ({"x_test": FEATURES[:6]}, "x_test is float32 of shape (6, 5), but x_train is uint8"),
-        ({"x_test": IMAGES[:6] / 255}, "x_test is float32 of shape (6, 8, 8, 3), but x_train is uint8 of shape (12, 8"),
+        (
+            {"x_test": IMAGES[:6, :4]},
+            f"x_test {MATCH} uint8 of shape (6, 4, 8, 3)",
+        ),
+        (
+            {"x_test": FEATURES[:6]},
+            f"x_test {MATCH} float32 of shape (6, 5)",
+        ),
+        (
+            {"x_test": IMAGES[:6] / 255},
+            f"x_test {MATCH} float32 of shape (6, 8, 8, 3)",
+        ),
         ({"x_train": np.array([object()] * 12)}, "is no readable .npz file of plain arrays"),
     ],
 )
-def test_a_mistake_is_named(tmp_path, changed, message):
+def test_errors_name_the_array_and_its_value(tmp_path, changed, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         load(save(tmp_path / "d.npz", **split(**changed)))
 
 
-def test_arrays_for_validation_come_after_those_for_training(tmp_path):
+def test_validation_samples_follow_training_samples(tmp_path):
     alone = load(save(tmp_path / "d.npz", **split()))
     assert alone.validation is None
     both = load(save(tmp_path / "d.npz", **split(), x_val=255 - IMAGES[:4], y_val=LABELS[1:5]))
@@ -129,10 +145,10 @@ def test_arrays_for_validation_come_after_those_for_training(tmp_path):
     assert np.array_equal(both.inputs, np.concatenate([IMAGES, 255 - IMAGES[:4]]))
     assert both.labels[12:].tolist() == LABELS[1:5].tolist()
     assert np.array_equal(both.test_samples(), alone.test_samples())
-    assert (both.mean, both.std) == (alone.mean, alone.std), "they have no say in how pictures are normalised"
+    assert (both.mean, both.std) == (alone.mean, alone.std), "validation images do not affect the normalisation"
 
 
-def test_beside_x_and_y_the_test_samples_are_still_of_these(tmp_path):
+def test_with_x_and_y_test_samples_are_held_out_of_these_not_of_x_val(tmp_path):
     features, labels = np.arange(60.0).reshape(60, 1), np.repeat([0, 1, 2], 20)
     alone = load(save(tmp_path / "d.npz", x=features, y=labels))
     both = load(save(tmp_path / "d.npz", x=features, y=labels, x_val=-features[:9], y_val=labels[:9]))
@@ -145,15 +161,18 @@ def test_beside_x_and_y_the_test_samples_are_still_of_these(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"y_val": LABELS}, "d.npz has y_val but no x_val: for validation it needs both, or neither"),
-        ({"x_val": IMAGES}, "d.npz has x_val but no y_val"),
-        ({"x_val": FEATURES, "y_val": LABELS}, "x_val is float32 of shape (12, 5), but x_train is uint8 of shape"),
+        ({"y_val": LABELS}, "d.npz has y_val alone; validation needs both x_val and y_val"),
+        ({"x_val": IMAGES}, "d.npz has x_val alone; validation needs both x_val and y_val"),
+        (
+            {"x_val": FEATURES, "y_val": LABELS},
+            f"x_val {MATCH} float32 of shape (12, 5)",
+        ),
         ({"x_val": IMAGES, "y_val": LABELS + 1}, "y_val[2] is 3, but y_train has 3 classes"),
-        ({"x_val": IMAGES[:0], "y_val": LABELS[:0]}, "x_val has shape (0, 8, 8, 3): there is no sample in it"),
+        ({"x_val": IMAGES[:0], "y_val": LABELS[:0]}, "x_val must have at least one sample, got shape (0, 8, 8, 3)"),
         ({"x_val": IMAGES, "y_val": LABELS[:3]}, "y_val has 3 labels for 12 samples"),
     ],
 )
-def test_a_mistake_in_arrays_for_validation_is_named_unless_they_are_not_wanted(tmp_path, arrays, message):
+def test_validation_arrays_are_checked_only_if_they_are_used(tmp_path, arrays, message):
     name = save(tmp_path / "d.npz", **split(), **arrays)
     with pytest.raises(ValueError, match=re.escape(message)):
         load(name)
@@ -161,9 +180,9 @@ def test_a_mistake_in_arrays_for_validation_is_named_unless_they_are_not_wanted(
 
 
 def test_missing_keys_and_files_are_named(tmp_path):
-    with pytest.raises(ValueError, match=r"is a folder, but an \.npz file is needed"):
+    with pytest.raises(ValueError, match=r"data file must be an \.npz file, but .* is a folder"):
         load(f"npz:{tmp_path}")
-    with pytest.raises(ValueError, match=r"two\.npz has no test samples, and a fifth cannot be set aside for them: "):
+    with pytest.raises(ValueError, match=r"two\.npz has no test samples, and a fifth cannot be held out: "):
         load(save(tmp_path / "two.npz", x=FEATURES[:2], y=LABELS[:2]))
     with pytest.raises(FileNotFoundError, match="does not exist"):
         load(f"npz:{tmp_path / 'no.npz'}")
