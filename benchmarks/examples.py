@@ -23,7 +23,7 @@ from vista.training.environment import environment
 
 ROOT = Path(__file__).parents[1]
 METHODS = "ce", "vista"
-DATA = {"text": "corpus", "tabular": "table"}  # example and the function in it that reads its data
+DATA = {"text": "load_corpus", "tabular": "load_table"}  # example and the function in it that reads its data
 PACKAGES = {"text": "scipy", "tabular": "scikit-learn"}  # that the data come inside of
 
 

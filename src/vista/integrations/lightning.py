@@ -73,7 +73,7 @@ class VistaCallback(Callback):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage != "fit":
             return
-        if trainer.max_epochs != self.vista.num_epochs and not trainer.fast_dev_run:
+        if trainer.max_epochs != self.vista.num_epochs and not _is_dev_run(trainer):
             raise ValueError(f"max_epochs must equal Vista's epochs={self.vista.num_epochs}, got {trainer.max_epochs}")
         pl_module.vista = self.vista  # type: ignore[assignment]
         pl_module.register_forward_hook(self._keep_logits)
@@ -83,7 +83,7 @@ class VistaCallback(Callback):
             self._logits = output.detach()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if not trainer.fast_dev_run:
+        if not _is_dev_run(trainer):
             check_epoch(self.vista, trainer.current_epoch, "fit(..., ckpt_path=...)", self._loaded)
             if trainer.val_dataloaders is not None:
                 _read_validation_loader(trainer)  # fails now and not after an epoch
@@ -121,7 +121,7 @@ class VistaCallback(Callback):
         self._logits = None
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.fast_dev_run or _only_updates_batch_norm(trainer, self.vista):
+        if _is_dev_run(trainer) or _only_updates_batch_norm(trainer, self.vista):
             return
         if not self._val_seen.any():
             if 0 <= trainer.max_steps <= trainer.global_step:  # stopped within the epoch; -1 means no limit
@@ -144,6 +144,11 @@ class VistaCallback(Callback):
         self._val_logits, self._val_seen = state_dict["val_logits"].cpu(), state_dict["val_seen"].cpu()
 
 
+def _is_dev_run(trainer: Any) -> bool:
+    """Whether the trainer runs a few batches only, as a test of the setup: no epoch ends then."""
+    return bool(trainer.fast_dev_run)
+
+
 def _read_validation_loader(trainer: Trainer) -> tuple[list[list[int]], int]:
     """Return the sample indices of each batch of the first validation loader, and the size of its dataset."""
     loaders: Any = trainer.val_dataloaders
@@ -151,7 +156,7 @@ def _read_validation_loader(trainer: Trainer) -> tuple[list[list[int]], int]:
     loader = several[0] if isinstance(several, list) else several
     batches, samples = list_batch_indices(loader), len(loader.dataset)
     used = sum(map(len, batches[: int(trainer.num_val_batches[0])])) * trainer.world_size  # each process has its part
-    if used < samples and not trainer.fast_dev_run:
+    if used < samples and not _is_dev_run(trainer):
         raise ValueError(
             f"the validation loader yields {used} of its {samples} samples (drop_last={loader.drop_last}, "
             f"limit_val_batches={trainer.limit_val_batches}), but VISTA needs all of them: "

@@ -193,11 +193,11 @@ def _epoch_values(beta: float, anchors: Mapping[int, float], correct: NDArray[np
 
 def _read_anchors(run: Run) -> list[dict[int, float]]:
     """Return each epoch's anchors and weights from the record; a run recorded without them is replayed."""
-    stored = [line.get("anchor_weights") for line in run.record.lines]
-    if None not in stored:
-        return [{int(state): float(weight) for state, weight in weights.items()} for weights in stored]
+    lines = run.record.lines
+    if all("anchor_weights" in line for line in lines):
+        return [{int(state): weight for state, weight in line["anchor_weights"].items()} for line in lines]
     if not run.keeps_anchors:
-        return [{} for _ in stored]
+        return [{} for _ in lines]
     correct = run.correct()
     credit = trajectory.credit(correct, run.options["tau"], run.options["order"])
     rows = trajectory.anchor_weights(correct, credit, run.options["weights"])
