@@ -1,4 +1,4 @@
-"""Accelerate: prepare and register_for_checkpointing, on one process or several.
+"""Accelerate: prepare() and register_for_checkpointing(), with one process or several.
 
 python examples/accelerate_digits.py
 accelerate launch --num_processes 2 examples/accelerate_digits.py
@@ -20,8 +20,8 @@ from vista.noise import symmetric
 EPOCHS = 15
 
 
-def data():
-    """A training set with wrong labels, and a test set with right ones."""
+def load_data():
+    """Digits: a training set with 40 % wrong labels, and a clean test set."""
     digits = load_digits()
     x, y = torch.from_numpy(digits.data).float() / 16, digits.target
     given = symmetric(y[:1300], num_classes=10, rate=0.4, seed=0)
@@ -31,7 +31,7 @@ def data():
 def main(folder):
     accelerator = Accelerator()
     torch.manual_seed(0)
-    dataset, labels, test_x, test_y = data()
+    dataset, labels, test_x, test_y = load_data()
     train, val, labels, val_labels = holdout(dataset, labels, fraction=0.1, seed=0)
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -43,18 +43,18 @@ def main(folder):
     if (folder / "last").exists():
         accelerator.load_state(folder / "last")
 
-    for epoch in vista.epochs():  # after load_state it goes on where that one stopped
+    for epoch in vista.epochs():  # continues after the loaded state
         model.train()
         for x, _, i in loader:
             optimizer.zero_grad()
             accelerator.backward(vista.loss(model(x), i))
             optimizer.step()
         model.eval()
-        with torch.no_grad():  # each process passes its own part and says which samples these are
+        with torch.no_grad():  # each process passes its part, with the indices of its samples
             parts = [(model(x), i) for x, _, i in val_loader]
         logits, index = (torch.cat(part) for part in zip(*parts, strict=True))
         summary = vista.end_epoch(logits, val_index=index)
-        accelerator.save_state(folder / "last")  # with several processes save between epochs, as here
+        accelerator.save_state(folder / "last")  # with several processes, save between epochs
         accelerator.print(f"epoch {epoch:2}  val {summary.accuracy:.3f}  anchors {sorted(summary.anchors)}")
     with torch.no_grad():
         right = model(test_x.to(accelerator.device)).argmax(1).cpu() == test_y

@@ -1,4 +1,4 @@
-"""The Hugging Face Trainer: a small ResNet on the digits; any classification model of the hub would do.
+"""The Hugging Face Trainer: a small ResNet on the digits; any classification model from the hub works.
 
 python examples/huggingface_digits.py
 """
@@ -18,8 +18,8 @@ from vista.noise import symmetric
 EPOCHS = 10
 
 
-class Pictures(Dataset):
-    """Items as the Trainer likes them."""
+class Images(Dataset):
+    """Items in the form that the Trainer expects."""
 
     def __init__(self, x, labels):
         self.x, self.labels = x.unsqueeze(1), labels
@@ -31,12 +31,12 @@ class Pictures(Dataset):
         return {"pixel_values": self.x[i], "labels": int(self.labels[i])}
 
 
-def data():
-    """A training set with wrong labels, those labels, and a test set with right ones."""
+def load_data():
+    """A training set with 40 % wrong labels, those labels, and a clean test set."""
     digits = load_digits()
     x, y = torch.from_numpy(digits.images).float() / 16, digits.target
     given = symmetric(y[:1300], num_classes=10, rate=0.4, seed=0)
-    return Pictures(x[:1300], given), given, Pictures(x[1300:], y[1300:])
+    return Images(x[:1300], given), given, Images(x[1300:], y[1300:])
 
 
 def accuracy(prediction):
@@ -44,7 +44,7 @@ def accuracy(prediction):
 
 
 def main():
-    dataset, labels, test = data()
+    dataset, labels, test = load_data()
     train, val, labels, val_labels = holdout(dataset, labels, fraction=0.1, seed=0)
     sizes = {"embedding_size": 16, "hidden_sizes": [32, 64], "depths": [1, 1], "layer_type": "basic"}
     config = ResNetConfig(num_channels=1, num_labels=10, **sizes)
@@ -55,7 +55,7 @@ def main():
             num_train_epochs=EPOCHS,
             per_device_train_batch_size=32,
             learning_rate=2e-3,
-            save_strategy="epoch",  # trainer.train(resume_from_checkpoint=True) finds VISTA's state there
+            save_strategy="epoch",  # train(resume_from_checkpoint=True) restores VISTA's state too
             dataloader_pin_memory=torch.cuda.is_available(),
             report_to=[],
             disable_tqdm=True,

@@ -1,4 +1,4 @@
-"""Lightning: one callback, a train set wrapped by indexed(), and the two marked lines.
+"""Lightning: one callback, a training set wrapped with indexed(), and the two marked lines.
 
 python examples/lightning_digits.py
 """
@@ -17,8 +17,8 @@ from vista.noise import symmetric
 EPOCHS = 15
 
 
-def data():
-    """A training set with wrong labels, and a test set with right ones."""
+def load_data():
+    """Digits: a training set with 40 % wrong labels, and a clean test set."""
     digits = load_digits()
     x, y = torch.from_numpy(digits.data).float() / 16, digits.target
     given = symmetric(y[:1300], num_classes=10, rate=0.4, seed=0)
@@ -53,7 +53,7 @@ class Digits(pl.LightningModule):
 
 def main():
     pl.seed_everything(0)
-    dataset, labels, test_x, test_y = data()
+    dataset, labels, test_x, test_y = load_data()
     train, val, labels, val_labels = holdout(dataset, labels, fraction=0.1, seed=0)
     vista = Vista(labels, num_classes=10, epochs=EPOCHS, val_labels=val_labels, tau=0.01)
     trainer = pl.Trainer(
@@ -62,7 +62,7 @@ def main():
         accelerator="auto",
         devices=1,
         logger=False,
-        enable_checkpointing=False,  # checkpoints would hold VISTA's state: fit(..., ckpt_path=...) goes on with it
+        enable_checkpointing=False,  # checkpoints contain VISTA's state: fit(..., ckpt_path=...) resumes
         enable_progress_bar=False,
     )
     module = Digits()

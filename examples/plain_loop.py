@@ -1,4 +1,4 @@
-"""The plain loop: five lines of VISTA around your own. Digits, 40 % of the labels wrong.
+"""The plain loop: five lines of VISTA in a PyTorch loop. Digits, 40 % of the labels wrong.
 
 python examples/plain_loop.py
 """
@@ -15,8 +15,8 @@ from vista.noise import symmetric
 EPOCHS = 15
 
 
-def data():
-    """A training set with wrong labels, and a test set with right ones."""
+def load_data():
+    """Digits: a training set with 40 % wrong labels, and a clean test set."""
     digits = load_digits()
     x, y = torch.from_numpy(digits.data).float() / 16, digits.target
     given = symmetric(y[:1300], num_classes=10, rate=0.4, seed=0)
@@ -25,8 +25,8 @@ def data():
 
 def main():
     torch.manual_seed(0)
-    dataset, labels, test_x, test_y = data()
-    train, val, labels, val_labels = holdout(dataset, labels, fraction=0.1, seed=0)  # no validation set was at hand
+    dataset, labels, test_x, test_y = load_data()
+    train, val, labels, val_labels = holdout(dataset, labels, fraction=0.1, seed=0)  # no separate validation set
     loader = DataLoader(indexed(train), batch_size=32, shuffle=True)  # (x, y) -> (x, y, i)
     val_loader = DataLoader(val, batch_size=256)
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))

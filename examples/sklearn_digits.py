@@ -1,4 +1,4 @@
-"""scikit-learn: VISTA as the last step of a Pipeline, its tolerance chosen by GridSearchCV.
+"""scikit-learn: VISTA as the last step of a Pipeline, with tau chosen by GridSearchCV.
 
 python examples/sklearn_digits.py
 """
@@ -16,8 +16,8 @@ from vista.integrations.skorch import VistaClassifier
 from vista.noise import symmetric
 
 
-def data():
-    """A training set with wrong labels, and a test set with right ones."""
+def load_data():
+    """Digits: a training set with 40 % wrong labels, and a clean test set."""
     digits = load_digits()
     x, y = torch.from_numpy(digits.data).float() / 16, digits.target
     given = symmetric(y[:1300], num_classes=10, rate=0.4, seed=0)
@@ -31,7 +31,7 @@ class Perceptron(nn.Sequential):
 
 def main():
     torch.manual_seed(0)
-    dataset, given, test_x, test_y = data()
+    dataset, given, test_x, test_y = load_data()
     names = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
     classifier = VistaClassifier(
         Perceptron,

@@ -1,5 +1,8 @@
-"""Tabular: is this tumour malignant? 569 samples of 30 measurements, and 30 % of the labels are wrong.
-python examples/tabular.py --seeds 3   # the data come inside scikit-learn, the network is a small perceptron
+"""Tabular data: is this tumour malignant? 569 samples with 30 measurements; 30 % of the labels are wrong.
+
+The data set is part of scikit-learn; the network is a small perceptron:
+
+    python examples/tabular.py --seeds 3
 """
 
 import argparse
@@ -18,14 +21,14 @@ from vista.split import stratified
 NOISE, BATCH, LR = 0.3, 32, 0.05
 
 
-def table():
-    """Measurements ``[569, 30]`` in units of their spread, and what they were found to be."""
-    shipped = load_breast_cancer()
-    return torch.from_numpy((shipped.data - shipped.data.mean(0)) / shipped.data.std(0)).float(), shipped.target
+def load_table():
+    """Standardised measurements ``[569, 30]`` and the diagnoses ``[569]``."""
+    cancer = load_breast_cancer()
+    return torch.from_numpy((cancer.data - cancer.data.mean(0)) / cancer.data.std(0)).float(), cancer.target
 
 
 def train(method, seed, epochs, rows, labels):
-    """Test accuracy in percent at the best-validation epoch and at the last."""
+    """Return the test accuracy in percent at the best-validation epoch and at the last."""
     parts = stratified(labels, 0.2, seed)
     test_x, test_y = rows[parts.val], torch.from_numpy(labels[parts.val])  # test labels stay clean
     given = symmetric(labels[parts.train], 2, NOISE, seed)
@@ -49,7 +52,7 @@ def train(method, seed, epochs, rows, labels):
         if method == "vista":
             vista.end_epoch(val_logits)
         right = (val_logits.argmax(1) == val_y).float().mean().item()
-        best = max(best, (right, last), key=lambda pair: pair[0])  # the first one on ties
+        best = max(best, (right, last), key=lambda pair: pair[0])  # the first on ties
     return {"best": 100 * best[1], "last": 100 * last}
 
 
@@ -57,7 +60,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=40)
-    flags, data = parser.parse_args(), table()
+    flags, data = parser.parse_args(), load_table()
     for seed, method in ((seed, method) for seed in range(flags.seeds) for method in ("ce", "vista")):
         result = train(method, seed, flags.epochs, *data)
         print(f"seed {seed} {method:5} best {result['best']:.1f} last {result['last']:.1f}")

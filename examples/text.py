@@ -1,5 +1,5 @@
-"""Text: which part of SciPy does this entry of its manual describe? 30 % of the labels are wrong.
-The corpus is SciPy's own reference manual, which comes inside the package; the network is a bag of embeddings:
+"""Text: which part of SciPy does this docstring belong to? 30 % of the labels are wrong.
+The corpus is the reference manual inside the SciPy package; the network is a bag of embeddings:
 
     python examples/text.py --seeds 3
 """
@@ -25,24 +25,24 @@ AREAS = ("stats", "signal", "optimize", "sparse", "linalg", "special", "ndimage"
 NOISE, BATCH, LR, WORDS = 0.3, 32, 5e-3, 128
 
 
-def corpus():
-    """The first words of every entry as places in a vocabulary ``[N, 128]``, padded, and the area it stands in."""
+def load_corpus():
+    """Word indices of the first words of every entry ``[N, 128]``, padded with 0, and the entry's area ``[N]``."""
     texts, labels = [], []
     for label, area in enumerate(AREAS):
         module = importlib.import_module(f"scipy.{area}")
-        with warnings.catch_warnings(action="ignore"):  # of old names
+        with warnings.catch_warnings(action="ignore"):  # deprecated names
             entries = {inspect.getdoc(getattr(module, name)) or "" for name in module.__all__}
         for entry in sorted(entries):
             words = [word for word in re.findall(r"[a-z]+", entry.lower()) if word not in ("scipy", area)]
             if len(words) >= 20:
                 texts, labels = [*texts, words[:WORDS]], [*labels, label]
-    place = {word: i for i, word in enumerate(sorted({word for words in texts for word in words}), 1)}
-    padded = [[place[word] for word in words] + [0] * (WORDS - len(words)) for words in texts]
+    number = {word: i for i, word in enumerate(sorted({word for words in texts for word in words}), 1)}
+    padded = [[number[word] for word in words] + [0] * (WORDS - len(words)) for words in texts]
     return torch.tensor(padded), np.array(labels)
 
 
 def train(method, seed, epochs, texts, labels):
-    """Test accuracy in percent at the best-validation epoch and at the last."""
+    """Return the test accuracy in percent at the best-validation epoch and at the last."""
     parts = stratified(labels, 0.2, seed)
     test_x, test_y = texts[parts.val], torch.from_numpy(labels[parts.val])  # test labels stay clean
     given = symmetric(labels[parts.train], len(AREAS), NOISE, seed)
@@ -65,7 +65,7 @@ def train(method, seed, epochs, texts, labels):
         if method == "vista":
             vista.end_epoch(val_logits)
         right = (val_logits.argmax(1) == val_y).float().mean().item()
-        best = max(best, (right, last), key=lambda pair: pair[0])  # the first one on ties
+        best = max(best, (right, last), key=lambda pair: pair[0])  # the first on ties
     return {"best": 100 * best[1], "last": 100 * last}
 
 
@@ -73,7 +73,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=40)
-    flags, data = parser.parse_args(), corpus()
+    flags, data = parser.parse_args(), load_corpus()
     for seed, method in ((seed, method) for seed in range(flags.seeds) for method in ("ce", "vista")):
         result = train(method, seed, flags.epochs, *data)
         print(f"seed {seed} {method:5} best {result['best']:.1f} last {result['last']:.1f}")

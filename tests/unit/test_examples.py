@@ -1,4 +1,4 @@
-"""Every example is complete, short, and runs with the real library."""
+"""Every example is a short, complete script, and runs."""
 
 import json
 import os
@@ -22,7 +22,7 @@ NEEDS = {
     "tracked_digits": "tensorboard",
 }
 ARGUMENTS = {"text": ["--seeds", "1", "--epochs", "3"], "tabular": ["--seeds", "1", "--epochs", "3"]}
-OWN_PROCESS = {"accelerate_digits": {}}  # its settings are the process's
+OWN_PROCESS = {"accelerate_digits": {}}  # Accelerate's settings are global to a process
 
 
 def needs(module):
@@ -41,15 +41,15 @@ def in_own_process(path, *words, **environment):
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_examples_are_short_and_stand_alone(name):
+def test_examples_are_short_and_self_contained(name):
     text = EXAMPLES[name].read_text()
     assert len(text.splitlines()) < 80
-    assert f"examples/{name}.py" in text.split('"""')[1]  # the first lines say how it is run
+    assert f"examples/{name}.py" in text.split('"""')[1]  # the docstring shows the command
     imported = re.findall(r"^\s*(?:from|import) (\w+)", text, re.MULTILINE)
     assert not set(imported) & (set(EXAMPLES) - {"text"})
 
 
-@pytest.mark.filterwarnings("ignore")  # what the libraries say among themselves
+@pytest.mark.filterwarnings("ignore")  # from the libraries
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_examples_run(name, tmp_path, monkeypatch, capsys):
     if name in NEEDS:
@@ -64,12 +64,12 @@ def test_examples_run(name, tmp_path, monkeypatch, capsys):
         out = capsys.readouterr().out
     found = re.findall(r"test (0\.\d+)", out)
     if found:
-        assert float(found[-1]) > 0.8  # with 40 % wrong labels a network that learned them by heart has less
+        assert float(found[-1]) > 0.8  # a network that memorised the 40 % wrong labels has less
     else:
-        assert re.search(r"best \d+\.\d last \d+\.\d|15 epochs are in", out)
+        assert re.search(r"best \d+\.\d last \d+\.\d|logged 15 epochs to", out)
 
 
-def test_trackio_finds_what_the_example_logged(tmp_path):
+def test_trackio_stores_what_the_example_logged(tmp_path):
     needs("trackio")
     in_own_process(EXAMPLES["tracked_digits"], "trackio", TRACKIO_DIR=str(tmp_path))
     rows = list(sqlite3.connect(tmp_path / "digits.db").execute("select step, metrics from metrics"))
@@ -80,7 +80,7 @@ def test_trackio_finds_what_the_example_logged(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["text", "tabular"])
-def test_the_records_come_from_the_examples(name):
+def test_the_records_match_the_examples(name):
     record = json.loads((ROOT / "results" / "examples" / f"{name}.json").read_text())
     example = runpy.run_path(str(EXAMPLES[name]))
     assert record["example"] == f"examples/{name}.py"

@@ -1,4 +1,4 @@
-"""VISTA as one object more in the tools that people already use; each file here needs the extra of its name."""
+"""VISTA inside other libraries, one module per library; each needs the extra of the same name."""
 
 from __future__ import annotations
 
@@ -14,46 +14,66 @@ from vista.core.vista import Vista
 
 @contextmanager
 def comes_with(extra: str) -> Iterator[None]:
-    """Imports inside say which extra to install where it is missing."""
+    """Name the extra to install when an import inside this block fails.
+
+    Args:
+        extra: An optional dependency group of ``pyproject.toml``.
+
+    Raises:
+        ModuleNotFoundError: With the ``pip`` command that installs the extra.
+
+    >>> with comes_with("skorch"):
+    ...     import no_such_package
+    Traceback (most recent call last):
+    ModuleNotFoundError: no_such_package is not installed; run: pip install 'vista-distill[skorch]'
+    """
     try:
         yield
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"{error.name} is not installed; it comes with: pip install 'vista-distill[{extra}]'", name=error.name
+            f"{error.name} is not installed; run: pip install 'vista-distill[{extra}]'", name=error.name
         ) from error
 
 
-def shared_state(vista: Vista) -> dict[str, Any]:
-    """The state of all processes, to be saved by one of them: every process must call it.
+def merge_state(vista: Vista) -> dict[str, Any]:
+    """Return the state of all processes, for one of them to save. A collective call: every process must make it.
 
-    In the middle of an epoch each process has recorded other samples than the rest.
+    In the middle of an epoch each process has recorded different samples.
     """
     state = vista.state_dict()
     collectives.merge_rows(state["current"], state["seen"])
     return state
 
 
-def check_epoch(vista: Vista, ended: int, resume: str, loaded: bool = True) -> None:
-    """Refuse targets that belong to another epoch than a trainer begins; ``loaded``: a checkpoint brought some."""
-    if vista.epoch != ended:
-        advice = f"make a new Vista, or go on from a checkpoint by {resume}"
-        if vista.epoch < ended and loaded:
-            advice = "the checkpoint lacks the validation of its last epoch, take one that was saved after it"
-        elif vista.epoch < ended:
-            advice = "no checkpoint brought VISTA's state, load the weights alone and begin with a new trainer"
-        raise ValueError(
-            f"vista has ended {vista.epoch} of its {vista.num_epochs} epochs, but this training {ended}: {advice}"
-        )
+def check_epoch(vista: Vista, completed: int, resume: str, loaded: bool = True) -> None:
+    """Check that VISTA and a trainer have completed the same number of epochs, so that targets belong to the next one.
+
+    Args:
+        vista: The trainer's ``Vista``.
+        completed: Epochs that the trainer has completed.
+        resume: The call that resumes from a checkpoint, for the error message.
+        loaded: Whether a checkpoint restored VISTA's state.
+    """
+    if vista.epoch == completed:
+        return
+    if vista.epoch > completed:
+        advice = f"create a new Vista, or resume from a checkpoint with {resume}"
+    elif loaded:
+        advice = "the checkpoint was saved before the validation of its last epoch; resume from one saved after it"
+    else:
+        advice = "no checkpoint restored VISTA's state; load only the weights and start with a new trainer"
+    raise ValueError(
+        f"vista has completed {vista.epoch} of its {vista.num_epochs} epochs, but the trainer has completed "
+        f"{completed}: {advice}"
+    )
 
 
-def positions(loader: Any) -> list[list[int]]:
-    """Which samples each batch of a validation loader holds, on this process."""
+def list_batch_indices(loader: Any) -> list[list[int]]:
+    """Return the sample indices of each batch of a validation loader on this process; it must not shuffle."""
     batches = loader.batch_sampler
-    if batches is None:
-        raise ValueError("the validation loader has batch_size=None, but batches of a known size are needed")
     sampler = getattr(batches, "sampler", None)
     in_order = type(sampler) in (SequentialSampler, DistributedSampler) and not getattr(sampler, "shuffle", False)
     if type(batches) is not BatchSampler or not in_order:
-        kind = type(batches if type(batches) is not BatchSampler else sampler).__name__
-        raise ValueError(f"the validation loader draws by {kind}, but its samples must come in order")
+        kind = type(sampler if type(batches) is BatchSampler else batches).__name__
+        raise ValueError(f"the validation loader must read its samples in order and in batches, got {kind}")
     return list(batches)

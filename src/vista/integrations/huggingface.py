@@ -1,40 +1,80 @@
-"""The Hugging Face Trainer: ``VistaTrainer(vista=vista, ..., train_dataset=indexed(train_set), eval_dataset=...)``."""
+"""The Hugging Face Trainer: ``VistaTrainer(vista=vista, ..., train_dataset=indexed(train_set), eval_dataset=val_set)``.
+
+VISTA's state is saved in the Trainer's checkpoint folders, as ``vista.safetensors``.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
 from vista.core.vista import Summary, Vista
-from vista.integrations import check_epoch, comes_with, shared_state
-from vista.integrations.collator import IndexCollator
-from vista.integrations.huggingface_trainer import check_plan, logits_among, logits_of, predicted
-from vista.integrations.state_file import read_state, write_state
+from vista.files import atomic
+from vista.integrations import check_epoch, comes_with, merge_state
 
 with comes_with("huggingface"):
     import accelerate  # type: ignore[import-untyped]  # noqa: F401  (the Trainer needs it)
     from transformers import Trainer, TrainerCallback
 
 STATE = "vista.safetensors"
+FORMAT = "vista.state"
+VERSION = "1"
 
 
 class VistaTrainer(Trainer):
-    """The Trainer with VISTA's loss; a mixin for Trainers of your own: ``class Mine(VistaTrainer, MyTrainer)``.
+    """The Hugging Face ``Trainer`` with VISTA's loss, for models that return ``logits`` ``[B, K]``.
 
-    Every epoch ends with an evaluation of ``eval_dataset``, which holds the samples of ``val_labels`` in that order.
-    ``compute_metrics`` sees hard labels. ``resume_from_checkpoint`` finds VISTA's state in the Trainer's checkpoints.
+    Every epoch ends with an evaluation of ``eval_dataset``, whatever ``eval_strategy`` is. ``compute_metrics`` receives
+    hard labels. ``train(resume_from_checkpoint=...)`` restores VISTA's state too. Combine it with a custom Trainer as
+    ``class Custom(VistaTrainer, MyTrainer)``.
+
+    Args:
+        *args: Arguments of ``Trainer``.
+        vista: Its ``epochs`` must equal ``num_train_epochs``.
+        **kwargs: Arguments of ``Trainer``. ``train_dataset`` must be wrapped with ``indexed()``; ``eval_dataset`` must
+            hold the samples of ``val_labels`` in that order.
+
+    Attributes:
+        summary: The :class:`vista.Summary` of the last epoch, or None before the first.
+
+    Example:
+        >>> from transformers import BertConfig, BertForSequenceClassification, TrainingArguments
+        >>> from vista import Vista, indexed
+        >>> tokens, labels = torch.randint(16, (80, 6)), torch.arange(80) % 4
+        >>> rows = [{"input_ids": ids, "labels": int(label)} for ids, label in zip(tokens, labels)]
+        >>> config = BertConfig(vocab_size=16, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, num_labels=4)
+        >>> trainer = VistaTrainer(
+        ...     vista=Vista(labels[:64], num_classes=4, epochs=2, val_labels=labels[64:]),
+        ...     model=BertForSequenceClassification(config),
+        ...     args=TrainingArguments("out", num_train_epochs=2, save_strategy="no", logging_strategy="no",
+        ...                            report_to=[], use_cpu=True, disable_tqdm=True),
+        ...     train_dataset=indexed(rows[:64]),
+        ...     eval_dataset=rows[64:],
+        ... )
+        >>> result = trainer.train()    # doctest: +ELLIPSIS
+        {'eval_loss': ...
+        >>> trainer.summary.epoch
+        2
     """
 
     def __init__(self, *args: Any, vista: Vista, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        check_plan(self, vista)
+        _check_settings(self, vista)
         self.vista = vista
-        self.summary: Summary | None = None  # what the last epoch's end decided
+        self.summary: Summary | None = None
         self.data_collator: Any = IndexCollator(self.data_collator)
-        self.loss_is_scaled_for_ga = self.model_accepts_loss_kwargs = False  # our loss is a mean over the batch
-        self.add_callback(EpochEnd(self))
+        self.loss_is_scaled_for_ga = self.model_accepts_loss_kwargs = False  # VISTA's loss is a mean over the batch
+        self.add_callback(_EpochEnd(self))
         self._ending = False  # whether the next evaluation ends the epoch
-        self._predicted: list[str] = []  # what the model gave in it, by name
+        self._output_names: list[str] = []  # of the model's outputs in that evaluation
 
     def _set_signature_columns_if_needed(self) -> None:
         super()._set_signature_columns_if_needed()
@@ -44,28 +84,28 @@ class VistaTrainer(Trainer):
         index = inputs.pop("index", None)
         if not model.training:
             evaluated: Any = super().compute_loss(model, inputs, return_outputs, *args, **kwargs)
-            self._predicted = predicted(evaluated[1]) if return_outputs else []
+            outputs = evaluated[1] if return_outputs else None
+            self._output_names = [name for name in outputs if name != "loss"] if isinstance(outputs, Mapping) else []
             return evaluated
         if index is None:
-            raise ValueError("the training batch has no 'index': wrap train_dataset by indexed()")
+            raise ValueError("the training batch has no 'index': wrap train_dataset with indexed()")
         outputs = model(**{name: value for name, value in inputs.items() if name not in self.label_names})
-        loss = self.vista.loss(logits_of(outputs), index)
+        loss = self.vista.loss(_get_logits(outputs), index)
         return (loss, outputs) if return_outputs else loss
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
         if not self._ending:
             return super().evaluation_loop(*args, **kwargs)
-        self._predicted = []
+        self._output_names = []
         output: Any = super().evaluation_loop(*args, **{**kwargs, "prediction_loss_only": False})
         self._ending = False
-        logits = logits_among(output.predictions, self._predicted, bool(self.preprocess_logits_for_metrics))
-        self.summary = self.vista.end_epoch(logits)
+        self.summary = self.vista.end_epoch(_select_logits(output.predictions, self._output_names))
         output.metrics.update(eval_vista_beta=self.summary.beta, eval_vista_anchors=len(self.summary.anchors))
         return output
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)
-        state = shared_state(self.vista)
+        state = merge_state(self.vista)
         if self.args.should_save:
             write_state(Path(output_dir) / STATE, state)
 
@@ -75,17 +115,130 @@ class VistaTrainer(Trainer):
             self.vista.load_state_dict(read_state(Path(checkpoint) / STATE))
 
 
-class EpochEnd(TrainerCallback):
-    """Asks for the evaluation that ends an epoch, also of one whose checkpoint was saved before it."""
+class IndexCollator:
+    """Data collator that adds each sample's ``index`` to the batch of another collator, which never sees it.
+
+    Args:
+        inner: The collator for the remaining keys.
+
+    >>> collate = IndexCollator(lambda rows: {"x": [row["x"] for row in rows]})
+    >>> collate([{"x": 5, "index": 7}, {"x": 6, "index": 3}])
+    {'x': [5, 6], 'index': tensor([7, 3])}
+    """
+
+    def __init__(self, inner: Callable[[list[Any]], dict[str, Any]]) -> None:
+        self.inner = inner
+
+    def __call__(self, features: list[dict[str, Any]]) -> dict[str, Any]:
+        index = [int(feature["index"]) for feature in features if "index" in feature]
+        batch = self.inner([{k: v for k, v in feature.items() if k != "index"} for feature in features])
+        return {**batch, "index": torch.tensor(index)} if index else batch
+
+
+def write_state(path: str | Path, state: Mapping[str, Any]) -> None:
+    """Write the result of ``Vista.state_dict()`` to a safetensors file, atomically.
+
+    Args:
+        path: The file to write.
+        state: The state.
+    """
+    tensors: dict[str, Tensor] = {f"predictions/{s}": rows for s, rows in state["predictions"].items()}
+    tensors |= {name: value for name, value in state.items() if isinstance(value, Tensor)}
+    rest = {name: value for name, value in state.items() if name not in {*tensors, "predictions"}}
+    metadata = {"format": FORMAT, "version": VERSION, "state": json.dumps(rest)}
+    content = save({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, metadata=metadata)
+    atomic.write(Path(path), content)
+
+
+def read_state(path: str | Path) -> dict[str, Any]:
+    """Read a file of :func:`write_state`.
+
+    Args:
+        path: The file to read.
+
+    Returns:
+        The state, for ``Vista.load_state_dict``.
+    """
+    if not Path(path).exists():
+        raise FileNotFoundError(f"{path} does not exist: the checkpoint was saved without VISTA's state")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            if (metadata.get("format"), metadata.get("version")) != (FORMAT, VERSION):
+                found = f"{metadata.get('format')} version {metadata.get('version')}"
+                raise ValueError(f"{path} must be {FORMAT} version {VERSION}, got {found}")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(f"{path} is damaged or truncated: {error}") from error
+    state: dict[str, Any] = {**json.loads(metadata["state"]), "predictions": {}}
+    for name, tensor in tensors.items():
+        group, _, key = name.rpartition("/")
+        (state["predictions"] if group else state)[key] = tensor
+    return state
+
+
+class _EpochEnd(TrainerCallback):
+    """Requests the evaluation that ends an epoch, also when resuming from a checkpoint that was saved before it."""
 
     def __init__(self, trainer: VistaTrainer) -> None:
         self.trainer = trainer
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self.trainer.vista.epoch < (ended := int(state.epoch or 0)):
+        completed = int(state.epoch or 0)
+        if self.trainer.vista.epoch < completed:
             self.trainer._ending = True
             self.trainer.evaluate()
-        check_epoch(self.trainer.vista, ended, "train(resume_from_checkpoint=...)")
+        check_epoch(self.trainer.vista, completed, "train(resume_from_checkpoint=...)")
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.trainer._ending = control.should_evaluate = True
+
+
+def _check_settings(trainer: VistaTrainer, vista: Vista) -> None:
+    """Reject settings with which an epoch of VISTA could not end, or that would be ignored."""
+    args, dataset = trainer.args, trainer.eval_dataset
+    if args.max_steps > 0:
+        raise ValueError(f"max_steps must not be set, since Vista has epochs={vista.num_epochs}, got {args.max_steps}")
+    if args.num_train_epochs != vista.num_epochs:
+        raise ValueError(
+            f"num_train_epochs must equal Vista's epochs={vista.num_epochs}, got {args.num_train_epochs:g}"
+        )
+    if dataset is None or isinstance(dataset, dict):
+        raise ValueError(f"eval_dataset must be one dataset, which ends every epoch, got {type(dataset).__name__}")
+    if args.dataloader_drop_last and hasattr(dataset, "__len__"):
+        samples = len(dataset)
+        if dropped := samples % (args.eval_batch_size * args.world_size):
+            raise ValueError(
+                f"dataloader_drop_last=True drops {dropped} of the {samples} samples of eval_dataset, but VISTA needs "
+                f"all of them: use dataloader_drop_last=False, or an evaluation batch size that divides {samples}"
+            )
+    if args.batch_eval_metrics:
+        raise ValueError("batch_eval_metrics must be False, since VISTA needs the logits of the complete eval_dataset")
+    if not args.eval_do_concat_batches:
+        raise ValueError("eval_do_concat_batches must be True, since VISTA needs the logits as one array")
+    if getattr(args, "train_sampling_strategy", None) == "group_by_length":
+        raise ValueError("train_sampling_strategy must not be 'group_by_length', which also reorders eval_dataset")
+    if trainer.label_smoother is not None:
+        raise ValueError(
+            f"label_smoothing_factor must be 0, since VISTA's targets are soft, got {trainer.label_smoother.epsilon}"
+        )
+    if trainer.compute_loss_func is not None:
+        raise ValueError("compute_loss_func must be None, since VISTA's loss replaces it in training")
+
+
+def _get_logits(outputs: Any) -> Any:
+    """Return the ``logits`` of a model's outputs, a ``ModelOutput`` or a plain dict."""
+    if isinstance(outputs, Mapping) and "logits" in outputs:
+        return outputs["logits"]
+    if (logits := getattr(outputs, "logits", None)) is None:
+        keys = f" with {', '.join(outputs)}" if isinstance(outputs, Mapping) else ""
+        raise TypeError(f"the model must return its logits as 'logits', got {type(outputs).__name__}{keys}")
+    return logits
+
+
+def _select_logits(predictions: Any, names: list[str]) -> Any:
+    """Return the logits ``[n, K]`` of an evaluation: by name if every output was gathered, else the first output."""
+    if isinstance(predictions, tuple):
+        complete = "logits" in names and len(names) == len(predictions)
+        predictions = predictions[names.index("logits") if complete else 0]
+    return np.asarray(predictions, np.float32)

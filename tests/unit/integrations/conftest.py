@@ -1,4 +1,4 @@
-"""A tiny task and the plain loop on it: what every framework must show the loss, sample by sample."""
+"""A small task and a plain PyTorch loop on it, the reference for the targets that every framework must use."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ EPOCHS, BATCH, CLASSES, LR = 4, 32, 10, 0.5
 
 
 class TracedVista(Vista):
-    """Notes which targets the loss saw, by epoch and sample."""
+    """Stores the targets that the loss used, by epoch and sample."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -55,7 +55,7 @@ class Task:
         return DataLoader(self.train_set(), batch_size=BATCH, **options)
 
     def plain(self, vista: Vista | None = None) -> tuple[TracedVista, nn.Module]:
-        """The five lines."""
+        """Train with the plain loop."""
         vista, model = vista or self.vista(), self.model()
         optimizer = torch.optim.SGD(model.parameters(), lr=LR)
         for _ in vista.epochs():
@@ -83,13 +83,13 @@ def task() -> Task:
 
 @pytest.fixture(scope="session")
 def plain(task) -> TracedVista:
-    """The plain loop, run to its end."""
+    """The Vista of a completed plain loop."""
     return task.plain()[0]
 
 
 @pytest.fixture(scope="session")
 def assert_same():
-    """The same targets for every sample in every epoch that was traced, and the same anchors at the end."""
+    """Check for the same targets in every traced epoch, and the same anchors at the end."""
 
     def check(vista, plain, epochs=range(1, EPOCHS + 1)):
         expected = {key: target for key, target in plain.seen.items() if key[0] in epochs}

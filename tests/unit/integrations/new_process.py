@@ -1,9 +1,9 @@
-"""Trainings that are killed in epoch 3, and new processes that go on from each framework's own checkpoint.
+"""Trainings that are killed in epoch 3 and resumed by new processes from each framework's own checkpoint.
 
-``new_process.py FOLDER begin FRAMEWORK...`` leaves what unbroken trainings showed the loss, begins anew and is killed.
-``new_process.py FOLDER resume FRAMEWORK...`` goes on, and leaves what it showed the loss from then on.
-The samples come shuffled, in an order that each framework brings back in its own way. Every training has a process of
-its own, forked from one that has only imported: imports are what takes the time.
+``new_process.py FOLDER begin FRAMEWORK...`` saves the targets of an uninterrupted training, starts again and is killed.
+``new_process.py FOLDER resume FRAMEWORK...`` resumes and saves the targets from then on.
+The samples are shuffled; each framework restores their order in its own way. Every training runs in a process forked
+from one that has done the imports, which take most of the time.
 """
 
 import importlib
@@ -26,20 +26,20 @@ NEEDS = {"lightning": "test_lightning", "huggingface": "test_huggingface", "acce
          "skorch": "test_skorch"}  # fmt: skip
 
 
-class Mortal(conftest.TracedVista):
-    """Where doomed, it takes the process with it in the middle of epoch 3."""
+class KillingVista(conftest.TracedVista):
+    """Kills the process in the middle of epoch 3 if ``kills`` is set."""
 
-    doomed = False  # not in the object, which may be pickled
+    kills = False  # a class attribute, since the object may be pickled
 
     def loss(self, logits, index, **kwargs):
-        if self.doomed and sum(epoch == 3 for epoch, _ in self.seen) >= 5 * conftest.BATCH:
+        if self.kills and sum(epoch == 3 for epoch, _ in self.seen) >= 5 * conftest.BATCH:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().loss(logits, index, **kwargs)
 
 
 def new_vista(task):
     options = {"num_classes": conftest.CLASSES, "epochs": conftest.EPOCHS, "tau": 0.0}
-    return Mortal(task.labels, val_labels=task.val_labels, **options)
+    return KillingVista(task.labels, val_labels=task.val_labels, **options)
 
 
 def plain(task, folder, resume):
@@ -71,7 +71,7 @@ def lightning(task, folder, resume):
     vista = new_vista(task)
     saver = pl.callbacks.ModelCheckpoint(folder, "{epoch}", save_top_k=-1)
     trainer = test_lightning.trainer(folder, test_lightning.VistaCallback(vista), saver, enable_checkpointing=True)
-    by_epoch = DistributedSampler(task.train_set(), num_replicas=1, rank=0)  # Lightning tells it the epoch
+    by_epoch = DistributedSampler(task.train_set(), num_replicas=1, rank=0)  # Lightning calls its set_epoch
     loaders = task.train_loader(sampler=by_epoch), DataLoader(task.val_set(), 40)
     checkpoint = folder / "epoch=1.ckpt" if resume else None
     trainer.fit(test_lightning.Module(task.model()), *loaders, ckpt_path=checkpoint, weights_only=True)
@@ -83,7 +83,7 @@ def huggingface(task, folder, resume):
 
     vista = new_vista(task)
     trainer = test_huggingface.trainer(task, vista, folder, test_huggingface.VistaTrainer, save_strategy="epoch")
-    trainer.train(resume_from_checkpoint=resume)  # True: from the last checkpoint in its folder
+    trainer.train(resume_from_checkpoint=resume)  # True: the last checkpoint in its folder
     return vista
 
 
@@ -115,10 +115,10 @@ def skorch(task, folder, resume):
 
     import vista.integrations.skorch
 
-    vista.integrations.skorch.Vista = Mortal
+    vista.integrations.skorch.Vista = KillingVista
     x, y, *validation = test_skorch.arrays(task)
     if resume:
-        net = pickle.loads((folder / "net.pkl").read_bytes())  # noqa: S301 (skorch's own checkpoint)
+        net = pickle.loads((folder / "net.pkl").read_bytes())  # noqa: S301 (a checkpoint of skorch)
         return net.partial_fit(x, y).vista_
     others = {f"f_{part}": None for part in ("params", "optimizer", "criterion", "history")}
     saver = Checkpoint(monitor=None, f_pickle=str(folder / "net.pkl"), **others)
@@ -127,7 +127,7 @@ def skorch(task, folder, resume):
     return net.fit(x, y, *validation).vista_
 
 
-def leave(vista, path):
+def save_targets(vista, path):
     targets = {f"{epoch}/{i}": target for (epoch, i), target in vista.seen.items()}
     state = vista.state_dict()
     ends = {name: torch.tensor(state[name]) for name in ("states", "counts")}
@@ -135,19 +135,19 @@ def leave(vista, path):
 
 
 def begin(fit, folder):
-    for name in ("unbroken", "broken"):
+    for name in ("uninterrupted", "interrupted"):
         (folder / name).mkdir(parents=True)
-    leave(fit(conftest.make_task(), folder / "unbroken", False), folder / "unbroken.safetensors")
-    Mortal.doomed = True
-    fit(conftest.make_task(), folder / "broken", False)
+    save_targets(fit(conftest.make_task(), folder / "uninterrupted", False), folder / "uninterrupted.safetensors")
+    KillingVista.kills = True
+    fit(conftest.make_task(), folder / "interrupted", False)
 
 
 def resume(fit, folder):
-    leave(fit(conftest.make_task(), folder / "broken", True), folder / "resumed.safetensors")
+    save_targets(fit(conftest.make_task(), folder / "interrupted", True), folder / "resumed.safetensors")
 
 
 def in_own_process(act, *args):
-    """How it ended: 0, or the signal with a minus, or another number after an error."""
+    """Return the exit code of a forked process: 0, the negated signal number, or 1 after an error."""
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -160,10 +160,10 @@ def in_own_process(act, *args):
 
 
 if __name__ == "__main__":
-    place, act, frameworks = Path(sys.argv[1]), globals()[sys.argv[2]], sys.argv[3:]
-    warnings.simplefilter("ignore")  # what the libraries say among themselves
+    folder, act, frameworks = Path(sys.argv[1]), globals()[sys.argv[2]], sys.argv[3:]
+    warnings.simplefilter("ignore")  # from the libraries
     torch.set_num_threads(1)
     for name in frameworks:
         importlib.import_module(NEEDS.get(name, "torch"))
-    ends = {name: in_own_process(act, globals()[name], place / name) for name in frameworks}
-    (place / f"{sys.argv[2]}.json").write_text(json.dumps(ends))
+    ends = {name: in_own_process(act, globals()[name], folder / name) for name in frameworks}
+    (folder / f"{sys.argv[2]}.json").write_text(json.dumps(ends))

@@ -1,4 +1,4 @@
-"""Accelerate: prepare and register_for_checkpointing, no more."""
+"""Accelerate needs only prepare() and register_for_checkpointing()."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ EPOCHS, LR = 4, 0.5
 
 
 def train(task, path, stop=None, resume=None, accumulate=1):
-    """The plain loop with Accelerate's lines; ``stop`` and ``resume`` are (epoch, steps done in it)."""
+    """Train the plain loop with Accelerate; ``stop`` and ``resume`` are (epoch, steps done in it)."""
     accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=accumulate)
     model, vista = task.model(), task.vista()
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
@@ -22,7 +22,7 @@ def train(task, path, stop=None, resume=None, accumulate=1):
     for epoch in vista.epochs():
         batches = accelerator.skip_first_batches(loader, skip)
         for step, (x, y, i) in enumerate(batches, skip):
-            assert torch.equal(y, task.labels[i])  # for metrics of the loop's own
+            assert torch.equal(y, task.labels[i])  # for the loop's own metrics
             if stop == (epoch, step):
                 accelerator.save_state(str(path))
                 return vista
@@ -36,14 +36,16 @@ def train(task, path, stop=None, resume=None, accumulate=1):
     return vista
 
 
-def test_loss_sees_the_targets_of_the_plain_loop(task, plain, assert_same, tmp_path):
+def test_loss_uses_the_targets_of_the_plain_loop(task, plain, assert_same, tmp_path):
     assert_same(train(task, tmp_path), plain)
 
 
-@pytest.mark.parametrize("place", [(3, 0), (3, 4)], ids=["between epochs", "within an epoch"])
-def test_resume_gives_the_same_targets_and_anchors(task, plain, tmp_path, place):
-    train(task, tmp_path, stop=place)
-    vista = train(task, tmp_path, resume=place)
-    assert vista.seen.keys() == {key for key in plain.seen if key[0] > 3 or (key[0] == 3 and key[1] >= 32 * place[1])}
+@pytest.mark.parametrize("position", [(3, 0), (3, 4)], ids=["between epochs", "within an epoch"])
+def test_resume_gives_the_same_targets_and_anchors(task, plain, tmp_path, position):
+    train(task, tmp_path, stop=position)
+    vista = train(task, tmp_path, resume=position)
+    assert vista.seen.keys() == {
+        key for key in plain.seen if key[0] > 3 or (key[0] == 3 and key[1] >= 32 * position[1])
+    }
     assert all(torch.equal(target, plain.seen[key]) for key, target in vista.seen.items())
     assert torch.equal(vista.teacher(), plain.teacher())

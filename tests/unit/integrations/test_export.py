@@ -1,4 +1,4 @@
-"""A trained network leaves as a plain model."""
+"""A trained network is exported as a plain model."""
 
 import json
 
@@ -27,14 +27,14 @@ def run(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def pictures():
+def images():
     data = source.load("digits")
     x = torch.from_numpy(data.test_inputs[:33]).permute(0, 3, 1, 2).float() / 255
     return (x - torch.tensor(data.mean).view(1, -1, 1, 1)) / torch.tensor(data.std).view(1, -1, 1, 1)
 
 
 @pytest.mark.parametrize("which", ["best", "last"])
-def test_safetensors_logits_are_equal_to_the_last_bit(run, pictures, tmp_path, which):
+def test_safetensors_logits_are_equal_to_the_last_bit(run, images, tmp_path, which):
     path = tmp_path / "model.safetensors"
     assert main(["export", str(run), "--to", str(path), "--which", which]) == 0
     with safe_open(path, framework="pt") as file:
@@ -49,24 +49,24 @@ def test_safetensors_logits_are_equal_to_the_last_bit(run, pictures, tmp_path, w
     )
     network.load_state_dict(load_file(path))
     with torch.no_grad():
-        assert torch.equal(network.eval()(pictures), load_model(run, which)(pictures))
+        assert torch.equal(network.eval()(images), load_model(run, which)(images))
 
 
-def test_onnx_logits_are_close_at_any_batch_size(run, pictures, tmp_path):
+def test_onnx_logits_are_close_at_any_batch_size(run, images, tmp_path):
     runtime = pytest.importorskip("onnxruntime", reason="needs vista-distill[onnx]")
     pytest.importorskip("onnxscript", reason="needs vista-distill[onnx]")
     path = tmp_path / "model.onnx"
     assert main(["export", str(run), "--to", str(path)]) == 0
-    assert [p.name for p in tmp_path.iterdir()] == ["model.onnx"]  # weights and all
+    assert [p.name for p in tmp_path.iterdir()] == ["model.onnx"]  # the weights are inside
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     assert json.loads(session.get_modelmeta().custom_metadata_map["classes"]) == [str(digit) for digit in range(10)]
     for count in (1, 33):
         with torch.no_grad():
-            expected = load_model(run)(pictures[:count]).numpy()
-        (logits,) = session.run(["logits"], {"x": pictures[:count].numpy()})
+            expected = load_model(run)(images[:count]).numpy()
+        (logits,) = session.run(["logits"], {"x": images[:count].numpy()})
         np.testing.assert_allclose(logits, expected, atol=1e-4)
 
 
-def test_another_ending_is_refused(run, capfd):
+def test_unknown_file_extensions_are_rejected(run, capfd):
     assert main(["export", str(run), "--to", "model.pt"]) == 2
     assert "must end in .safetensors or .onnx" in capfd.readouterr().err

@@ -1,10 +1,11 @@
-"""The Hugging Face Trainer: the loss sees what it sees in the plain loop, and nothing is lost on resume."""
+"""VistaTrainer uses the targets of the plain loop, also after resuming, and its state file can be read back."""
 
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 from torch.utils.data import SequentialSampler
 
@@ -13,7 +14,7 @@ pytest.importorskip("accelerate", reason="needs vista-distill[huggingface]")
 from transformers.modeling_outputs import SequenceClassifierOutput  # noqa: E402
 
 from vista import indexed  # noqa: E402
-from vista.integrations.huggingface import IndexCollator, VistaTrainer  # noqa: E402
+from vista.integrations.huggingface import IndexCollator, VistaTrainer, read_state, write_state  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*pin_memory.*no accelerator"),
@@ -24,7 +25,7 @@ EPOCHS, BATCH, STEPS = 4, 32, 10  # 300 samples
 
 
 class Classifier(nn.Module):
-    """Takes and returns what classification models of the hub do."""
+    """Has the inputs and outputs of a classification model from the hub."""
 
     def __init__(self, net):
         super().__init__()
@@ -45,11 +46,11 @@ class Rows(torch.utils.data.Dataset):
         return len(self.x)
 
     def __getitem__(self, i):
-        return {"pixel_values": self.x[i], "labels": self.labels[i], "remark": "not for the model"}
+        return {"pixel_values": self.x[i], "labels": self.labels[i], "comment": "not for the model"}
 
 
 class InOrder(VistaTrainer):
-    """TorchRng in the order of the plain loop here."""
+    """Reads the samples in the order of the plain loop."""
 
     def _get_train_sampler(self, *args):
         return SequentialSampler(self.train_dataset)
@@ -84,7 +85,7 @@ def trainer(task, vista, path, kind=InOrder, model=Classifier, **options):
     )
 
 
-def test_loss_sees_the_targets_of_the_plain_loop(task, plain, assert_same, tmp_path):
+def test_loss_uses_the_targets_of_the_plain_loop(task, plain, assert_same, tmp_path):
     vista = task.vista()
     ours = trainer(task, vista, tmp_path)
     ours.train()
@@ -96,7 +97,7 @@ def test_loss_sees_the_targets_of_the_plain_loop(task, plain, assert_same, tmp_p
 
 
 class PlainDict(Classifier):
-    """Something of its own before the logits, as nobody forbids."""
+    """Returns another output before the logits."""
 
     def forward(self, pixel_values, labels=None, **kwargs):
         outputs = super().forward(pixel_values, labels)
@@ -111,18 +112,18 @@ def test_a_model_may_return_a_plain_dict(task, plain, assert_same, tmp_path):
     assert_same(vista, plain)
 
 
-def test_a_model_without_logits_is_told_how_to_give_them(task, tmp_path):
+def test_a_model_without_logits_is_rejected(task, tmp_path):
     class Scores(Classifier):
         def forward(self, pixel_values, labels=None, **kwargs):
             return {"scores": super().forward(pixel_values, labels).logits}
 
-    with pytest.raises(TypeError, match="the model returned a dict of scores, but VISTA needs its logits"):
+    with pytest.raises(TypeError, match="must return its logits as 'logits', got dict with scores"):
         trainer(task, task.vista(), tmp_path, model=Scores).train()
 
 
-def test_validation_samples_that_would_be_dropped_are_refused_before_training(task, tmp_path):
+def test_dropped_validation_samples_are_rejected_before_training(task, tmp_path):
     options = {"dataloader_drop_last": True, "per_device_eval_batch_size": 32}
-    with pytest.raises(ValueError, match="dataloader_drop_last is True, which drops 4 of the 100 samples of eval_data"):
+    with pytest.raises(ValueError, match="dataloader_drop_last=True drops 4 of the 100 samples of eval_dataset"):
         trainer(task, task.vista(), tmp_path, **options)
     vista = task.vista()
     with pytest.warns(UserWarning, match="were not recorded"):
@@ -136,17 +137,17 @@ def test_evaluations_within_an_epoch_do_not_end_it(task, plain, assert_same, tmp
     assert_same(vista, plain)
 
 
-def test_guesses_in_place_of_logits_are_refused(task, tmp_path):
+def test_predicted_classes_instead_of_logits_are_rejected(task, tmp_path):
     ours = trainer(task, task.vista(), tmp_path)
     ours.preprocess_logits_for_metrics = lambda logits, labels: logits.argmax(dim=-1)
     ours.compute_metrics = None
-    with pytest.raises(ValueError, match=r"preprocess_logits_for_metrics gives shape \(100,\), but it must leave"):
+    with pytest.raises(ValueError, match=r"val_logits has shape \(100,\)"):
         ours.train()
 
 
 @pytest.mark.parametrize("step", [15, 20], ids=["within an epoch", "after an epoch's last step"])
 def test_resume_gives_the_same_targets_and_anchors(task, plain, assert_same, tmp_path, step):
-    """Saved by steps, so at step 20 before the evaluation that ends epoch 2; fresh objects go on."""
+    """Checkpoints by steps: the one of step 20 precedes the evaluation that ends epoch 2. New objects resume."""
     trainer(task, task.vista(), tmp_path, save_strategy="steps", save_steps=step).train()
     vista = task.vista()
     trainer(task, vista, tmp_path).train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
@@ -158,8 +159,8 @@ def test_resume_gives_the_same_targets_and_anchors(task, plain, assert_same, tmp
 
 
 @pytest.mark.parametrize("ended", [1, EPOCHS])
-def test_a_vista_that_has_moved_on_is_refused_before_the_first_step(task, tmp_path, ended):
-    """Interrupted in the second epoch, or trained to its end: its beta would be that of later epochs."""
+def test_a_used_vista_is_rejected_before_the_first_step(task, tmp_path, ended):
+    """Interrupted in the second epoch, or trained to the end: beta would be that of later epochs."""
 
     class Interrupt(transformers.TrainerCallback):
         def on_step_end(self, args, state, control, **kwargs):
@@ -176,7 +177,7 @@ def test_a_vista_that_has_moved_on_is_refused_before_the_first_step(task, tmp_pa
             ours.train()
         ours.remove_callback(Interrupt)
     vista.seen.clear()
-    with pytest.raises(ValueError, match=f"^vista has ended {ended} of .*, but this training 0: .*resume_from_check"):
+    with pytest.raises(ValueError, match=f"^vista has completed {ended} of .* completed 0: .*resume_from_check"):
         ours.train()
     assert (vista.epoch, vista.seen) == (ended, {})
     ours.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{STEPS + 2}"))
@@ -184,7 +185,7 @@ def test_a_vista_that_has_moved_on_is_refused_before_the_first_step(task, tmp_pa
 
 
 def test_gradient_accumulation_takes_the_mean_over_all_samples(task, tmp_path):
-    """Two halves of 15 make the same step as one batch of 30, whether or not the model takes loss arguments."""
+    """Two batches of 15 make the same step as one of 30, whether or not the model accepts loss arguments."""
     weights = []
     for batch, parts in ((30, 1), (15, 2)):
         options = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": parts}
@@ -194,15 +195,15 @@ def test_gradient_accumulation_takes_the_mean_over_all_samples(task, tmp_path):
     assert torch.allclose(*weights, atol=1e-4)
 
 
-def test_a_trainer_of_your_own_keeps_its_hooks(task, tmp_path):
-    class Own(transformers.Trainer):
+def test_a_custom_trainer_keeps_its_hooks(task, tmp_path):
+    class Custom(transformers.Trainer):
         steps = 0
 
         def training_step(self, *args, **kwargs):
             self.steps += 1
             return super().training_step(*args, **kwargs)
 
-    class Both(InOrder, Own):
+    class Both(InOrder, Custom):
         pass
 
     vista = task.vista()
@@ -211,20 +212,20 @@ def test_a_trainer_of_your_own_keeps_its_hooks(task, tmp_path):
     assert (ours.steps, vista.epoch) == (EPOCHS * STEPS, EPOCHS)
 
 
-def test_the_index_passes_any_collator():
+def test_the_index_bypasses_any_collator():
     collate = IndexCollator(lambda rows: {"keys": sorted(rows[0])})
     batch = collate([{"a": 1, "index": 7}, {"a": 2, "index": 3}])
     assert batch["index"].tolist() == [7, 3]
     assert batch["keys"] == ["a"]
 
 
-def test_what_could_not_work_is_refused(task, tmp_path):
-    with pytest.raises(ValueError, match=r"num_train_epochs is 3, but Vista plans epochs=4"):
+def test_incompatible_settings_are_rejected(task, tmp_path):
+    with pytest.raises(ValueError, match="num_train_epochs must equal Vista's epochs=4, got 3"):
         trainer(task, task.vista(), tmp_path, num_train_epochs=3)
-    with pytest.raises(ValueError, match=r"max_steps is 7, but Vista plans epochs=4: leave it out"):
+    with pytest.raises(ValueError, match="max_steps must not be set, since Vista has epochs=4, got 7"):
         trainer(task, task.vista(), tmp_path, max_steps=7)
     for given in (None, {"one": []}):
-        with pytest.raises(ValueError, match=rf"eval_dataset is a {type(given).__name__}, but .* of one dataset"):
+        with pytest.raises(ValueError, match=f"eval_dataset must be one dataset, .*, got {type(given).__name__}"):
             trainer(
                 task,
                 task.vista(),
@@ -233,7 +234,7 @@ def test_what_could_not_work_is_refused(task, tmp_path):
             )
     with pytest.raises(ValueError, match="also reorders eval_dataset"):
         trainer(task, task.vista(), tmp_path, train_sampling_strategy="group_by_length")
-    with pytest.raises(ValueError, match="batch_eval_metrics is True, but VISTA needs the logits of the whole"):
+    with pytest.raises(ValueError, match="batch_eval_metrics must be False"):
         trainer(
             task,
             task.vista(),
@@ -241,13 +242,36 @@ def test_what_could_not_work_is_refused(task, tmp_path):
             kind=lambda **rest: InOrder(**{**rest, "compute_metrics": None}),
             batch_eval_metrics=True,
         )
-    with pytest.raises(ValueError, match="eval_do_concat_batches is False, but VISTA needs the logits as one array"):
+    with pytest.raises(ValueError, match="eval_do_concat_batches must be True"):
         trainer(task, task.vista(), tmp_path, eval_do_concat_batches=False)
-    with pytest.raises(ValueError, match=r"label_smoothing_factor is 0\.1"):
+    with pytest.raises(ValueError, match=r"label_smoothing_factor must be 0, .* got 0\.1"):
         trainer(task, task.vista(), tmp_path, label_smoothing_factor=0.1)
-    with pytest.raises(ValueError, match="compute_loss_func is given"):
+    with pytest.raises(ValueError, match="compute_loss_func must be None"):
         trainer(task, task.vista(), tmp_path, kind=partial(InOrder, compute_loss_func=lambda *_: 0.0))
     ours = trainer(task, task.vista(), tmp_path)
     ours.train_dataset = Rows(task.x, task.labels)
-    with pytest.raises(ValueError, match="wrap train_dataset by indexed"):
+    with pytest.raises(ValueError, match="wrap train_dataset with indexed"):
         ours.train()
+
+
+def test_the_state_file_restores_the_complete_state(task, plain, tmp_path):
+    state = plain.state_dict()
+    write_state(tmp_path / "vista.safetensors", state)
+    again = read_state(tmp_path / "vista.safetensors")
+    assert again.keys() == state.keys()
+    vista = task.vista()
+    vista.load_state_dict(again)
+    assert torch.equal(vista.teacher(), plain.teacher())
+    assert [p.name for p in tmp_path.iterdir()] == ["vista.safetensors"]
+
+
+def test_other_files_than_a_state_are_rejected_by_path(tmp_path):
+    path = tmp_path / "vista.safetensors"
+    with pytest.raises(FileNotFoundError, match=r"vista\.safetensors does not exist"):
+        read_state(path)
+    save_file({"a": torch.zeros(1)}, path)
+    with pytest.raises(ValueError, match=r"vista\.safetensors must be vista\.state version 1, got None"):
+        read_state(path)
+    path.write_bytes(b"\x00" * 20)
+    with pytest.raises(ValueError, match=r"vista\.safetensors is damaged or truncated"):
+        read_state(path)

@@ -1,4 +1,4 @@
-"""Lightning: the loss sees what it sees in the plain loop, and nothing is lost on resume."""
+"""VistaCallback uses the targets of the plain loop, also after resuming."""
 
 from contextlib import nullcontext
 from itertools import islice
@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
 lightning = pytest.importorskip("lightning.pytorch", reason="needs vista-distill[lightning]")
-from torchmetrics.classification import MulticlassAccuracy  # noqa: E402  (comes with Lightning)
+from torchmetrics.classification import MulticlassAccuracy  # noqa: E402  (a dependency of Lightning)
 
 from vista.integrations.lightning import VistaCallback  # noqa: E402
 
@@ -52,7 +52,7 @@ class Module(lightning.LightningModule):
 
 
 class Unchanged(Module):
-    """Knows nothing of VISTA."""
+    """A module without VISTA."""
 
     def __init__(self, net):
         super().__init__(net)
@@ -82,14 +82,14 @@ def loaders(task):
     return task.train_loader(), DataLoader(task.val_set(), batch_size=40)
 
 
-def test_loss_sees_the_targets_of_the_plain_loop(task, plain, assert_same, tmp_path):
+def test_loss_uses_the_targets_of_the_plain_loop(task, plain, assert_same, tmp_path):
     module, vista = Module(task.model()), task.vista()
     trainer(tmp_path, VistaCallback(vista)).fit(module, *loaders(task))
     assert_same(vista, plain)
 
 
-class Heard(lightning.Callback):
-    """Each epoch's metrics as a user's own callback finds them, and those of the hard labels."""
+class MetricsOfEpochs(lightning.Callback):
+    """Each epoch's metrics as another callback reads them, and the expected ones from hard labels."""
 
     def __init__(self, task):
         self.task, self.found, self.expected = task, [], []
@@ -108,20 +108,20 @@ class Heard(lightning.Callback):
         self.expected.append({"train_acc": float(self.right.float().mean()), "val_acc": float(val.float().mean())})
 
 
-def test_metrics_of_your_own_see_hard_labels(task, tmp_path):
-    heard = Heard(task)
-    trainer(tmp_path, VistaCallback(task.vista()), heard).fit(Module(task.model()), *loaders(task))
-    assert len(heard.found) == EPOCHS
-    assert heard.found == [pytest.approx(line) for line in heard.expected]
+def test_other_metrics_use_hard_labels(task, tmp_path):
+    metrics = MetricsOfEpochs(task)
+    trainer(tmp_path, VistaCallback(task.vista()), metrics).fit(Module(task.model()), *loaders(task))
+    assert len(metrics.found) == EPOCHS
+    assert metrics.found == [pytest.approx(line) for line in metrics.expected]
 
 
-def test_a_module_whose_y_serves_the_loss_alone_needs_no_change(task, plain, tmp_path):
+def test_replace_y_needs_no_change_of_the_module(task, plain, tmp_path):
     module, vista = Unchanged(task.model()), task.vista()
     ours = trainer(tmp_path, VistaCallback(vista, replace_y=True))
     ours.fit(module, *loaders(task))
     seen = torch.cat(module.seen).view(EPOCHS, len(task.labels), -1)
     for (epoch, i), target in plain.seen.items():
-        assert torch.allclose(seen[epoch - 1, i], target, atol=1e-3), (epoch, i)  # its loss rounds in its own way
+        assert torch.allclose(seen[epoch - 1, i], target, atol=1e-3), (epoch, i)  # its loss rounds differently
     assert vista.state_dict()["states"] == plain.state_dict()["states"]
     with torch.no_grad():
         right = module(task.val_x).argmax(1) == task.val_labels
@@ -143,47 +143,45 @@ def test_an_epoch_without_validation_is_an_error(task, tmp_path):
 
 @pytest.mark.parametrize("sanity", [0, 1])
 @pytest.mark.parametrize(("drop_last", "limit", "given"), [(True, 1.0, 80), (False, 1, 40), (False, 0.7, 80)])
-def test_a_validation_loader_that_does_not_give_every_sample_is_named(task, tmp_path, drop_last, limit, given, sanity):
+def test_an_incomplete_validation_loader_is_rejected(task, tmp_path, drop_last, limit, given, sanity):
     train, _ = loaders(task)
     val = DataLoader(task.val_set(), batch_size=40, drop_last=drop_last)
     ours = trainer(tmp_path, VistaCallback(task.vista()), limit_val_batches=limit, num_sanity_val_steps=sanity)
-    message = (
-        rf"^the validation loader gives {given} of its 100 samples \(drop_last={drop_last}, limit_val_batches={limit}\)"
-    )
+    message = rf"^the validation loader yields {given} of its 100 samples \(drop_last={drop_last}, .*={limit}\)"
     with pytest.raises(ValueError, match=message):
         ours.fit(Module(task.model()), train, val)
     assert ours.global_step == 0
 
 
 @pytest.mark.filterwarnings("ignore:.*sampler has shuffling enabled")
-def test_a_shuffled_validation_loader_is_refused(task, tmp_path):
+def test_a_shuffled_validation_loader_is_rejected(task, tmp_path):
     train, _ = loaders(task)
     shuffled = DataLoader(task.val_set(), batch_size=40, shuffle=True)
-    with pytest.raises(ValueError, match="RandomSampler"):
+    with pytest.raises(ValueError, match="in order and in batches, got RandomSampler"):
         trainer(tmp_path, VistaCallback(task.vista()), num_sanity_val_steps=0).fit(
             Module(task.model()), train, shuffled
         )
 
 
 @pytest.mark.filterwarnings("ignore:.*sampler has shuffling enabled")
-def test_a_validation_loader_whose_batches_are_shuffled_is_refused(task, tmp_path):
-    """Its own sampler says nothing: a batch sampler decides alone."""
+def test_a_validation_loader_with_a_shuffled_batch_sampler_is_rejected(task, tmp_path):
+    """The loader's own sampler is not used then."""
     train, _ = loaders(task)
     shuffled = DataLoader(task.val_set(), batch_sampler=BatchSampler(RandomSampler(task.val_set()), 40, False))
-    with pytest.raises(ValueError, match="draws by RandomSampler, but its samples must come in order"):
+    with pytest.raises(ValueError, match="must read its samples in order and in batches, got RandomSampler"):
         trainer(tmp_path, VistaCallback(task.vista()), num_sanity_val_steps=0).fit(
             Module(task.model()), train, shuffled
         )
 
 
-def test_a_trial_of_one_batch_runs_and_decides_nothing(task, tmp_path):
+def test_fast_dev_run_ends_no_epoch(task, tmp_path):
     callback = VistaCallback(task.vista())
     trainer(tmp_path, callback, fast_dev_run=True).fit(Module(task.model()), *loaders(task))
     assert callback.summary is None
     assert callback.vista.epoch == 0
 
 
-def test_of_named_validation_loaders_the_first_is_heard(task, plain, tmp_path):
+def test_the_first_of_named_validation_loaders_is_used(task, plain, tmp_path):
     train, val = loaders(task)
     module, callback = Module(task.model()), VistaCallback(task.vista())
     module.validation_step = lambda batch, batch_idx, dataloader_idx=0: module(batch[0])
@@ -192,26 +190,26 @@ def test_of_named_validation_loaders_the_first_is_heard(task, plain, tmp_path):
     assert callback.vista.epoch == EPOCHS
 
 
-def test_another_number_of_epochs_is_refused(task, tmp_path):
-    with pytest.raises(ValueError, match="max_epochs is 3, but Vista plans epochs=4"):
+def test_a_different_number_of_epochs_is_rejected(task, tmp_path):
+    with pytest.raises(ValueError, match="max_epochs must equal Vista's epochs=4, got 3"):
         trainer(tmp_path, VistaCallback(task.vista()), max_epochs=3).fit(Module(task.model()), *loaders(task))
 
 
 @pytest.mark.parametrize("ended", [2, EPOCHS])
-def test_a_vista_that_has_moved_on_is_refused_before_the_first_step(task, tmp_path, ended):
-    """Killed in the third epoch, or trained to its end: its beta would be that of later epochs."""
+def test_a_used_vista_is_rejected_before_the_first_step(task, tmp_path, ended):
+    """Killed in the third epoch, or trained to the end: beta would be that of later epochs."""
     vista = task.vista()
     with nullcontext() if ended == EPOCHS else pytest.raises(Killed):
         trainer(tmp_path, VistaCallback(vista), StopAfter(10 * ended + 5)).fit(Module(task.model()), *loaders(task))
     vista.seen.clear()
-    with pytest.raises(ValueError, match=f"^vista has ended {ended} of its 4 .*, but this training 0: .*ckpt_path"):
+    with pytest.raises(ValueError, match=f"^vista has completed {ended} of its 4 .* completed 0: .*ckpt_path"):
         trainer(tmp_path, VistaCallback(vista)).fit(Module(task.model()), *loaders(task))
     assert (vista.epoch, vista.seen) == (ended, {})
 
 
 @pytest.mark.parametrize(("steps", "ended"), [(12, 1), (20, 2)], ids=["within an epoch", "after an epoch's last step"])
-def test_stopping_early_by_steps_is_fine(task, plain, tmp_path, steps, ended):
-    """An epoch that was cut short before its validation is not ended."""
+def test_max_steps_may_stop_within_an_epoch(task, plain, tmp_path, steps, ended):
+    """An epoch that stops before its validation is not ended."""
     vista = task.vista()
     callback = VistaCallback(vista)
     trainer(tmp_path, callback, max_steps=steps).fit(Module(task.model()), *loaders(task))
@@ -225,7 +223,7 @@ def with_batch_norm(task):
 
 
 @pytest.mark.parametrize("ours_first", [True, False])
-def test_the_epoch_that_averaging_of_weights_adds_for_batch_norm_is_left_alone(task, tmp_path, ours_first):
+def test_the_extra_epoch_of_weight_averaging_for_batch_norm_is_ignored(task, tmp_path, ours_first):
     vista = task.vista()
     callbacks = [VistaCallback(vista), lightning.callbacks.StochasticWeightAveraging(0.1)]
     averaged = trainer(tmp_path, *(callbacks if ours_first else callbacks[::-1]))
@@ -258,7 +256,7 @@ class StopAfter(lightning.Callback):
 
 @pytest.mark.parametrize("at_end", [True, False], ids=["saved at epoch end", "saved at validation end"])
 def test_resume_gives_the_same_targets_and_anchors(task, plain, assert_same, tmp_path, at_end):
-    """Killed in epoch 3; fresh objects go on from the checkpoint of epoch 2."""
+    """Killed in epoch 3; new objects resume from the checkpoint of epoch 2."""
 
     def saver():
         return lightning.callbacks.ModelCheckpoint(tmp_path, "{epoch}", save_top_k=-1, save_on_train_epoch_end=at_end)
@@ -272,8 +270,8 @@ def test_resume_gives_the_same_targets_and_anchors(task, plain, assert_same, tmp
     assert_same(vista, plain, epochs=(3, 4))
 
 
-def test_a_checkpoint_between_an_epochs_last_step_and_its_validation_is_refused(task, tmp_path):
-    """Lightning goes on with the next epoch, so that one of VISTA's would never end."""
+def test_a_checkpoint_between_an_epochs_last_step_and_its_validation_is_rejected(task, tmp_path):
+    """Lightning resumes with the next epoch, so VISTA's epoch would never end."""
 
     def saver():
         return lightning.callbacks.ModelCheckpoint(tmp_path, "{step}", save_top_k=-1, every_n_train_steps=10)
@@ -282,12 +280,12 @@ def test_a_checkpoint_between_an_epochs_last_step_and_its_validation_is_refused(
     with pytest.raises(Killed):
         first.fit(Module(task.model()), *loaders(task))
     again = trainer(tmp_path, VistaCallback(task.vista()), saver(), enable_checkpointing=True)
-    with pytest.raises(ValueError, match="ended 1 of its 4 epochs, but this training 2: the checkpoint lacks the vali"):
+    with pytest.raises(ValueError, match=r"completed 1 of its 4 .* completed 2: .* saved before the validation"):
         again.fit(Module(task.model()), *loaders(task), ckpt_path=tmp_path / "step=20.ckpt", weights_only=True)
 
 
 @pytest.mark.parametrize("through_a_checkpoint", [True, False])
-def test_a_training_that_began_without_vista_is_called_so(task, tmp_path, through_a_checkpoint):
+def test_a_training_that_started_without_vista_is_rejected(task, tmp_path, through_a_checkpoint):
     plain = trainer(tmp_path, max_epochs=1)
     plain.fit(Unchanged(task.model()), DataLoader(TensorDataset(task.x, task.labels), 32), loaders(task)[1])
     plain.save_checkpoint(tmp_path / "plain.ckpt")
@@ -296,32 +294,32 @@ def test_a_training_that_began_without_vista_is_called_so(task, tmp_path, throug
         plain.callbacks.append(VistaCallback(task.vista()))
         plain.fit_loop.max_epochs = EPOCHS
     from_there = {"ckpt_path": tmp_path / "plain.ckpt", "weights_only": True} if through_a_checkpoint else {}
-    with pytest.raises(ValueError, match="ended 0 of its 4 epochs, but this training 1: no checkpoint brought V"):
+    with pytest.raises(ValueError, match=r"completed 0 of its 4 .* completed 1: no checkpoint restored VISTA"):
         ours.fit(Module(task.model()), *loaders(task), **from_there)
 
 
 class StatefulLoader(DataLoader):
-    """Begins after the batches it has given, where a checkpoint says so."""
+    """Resumes after the batches it has yielded, as its state says."""
 
-    given, skipped = 0, 0
+    yielded, skipped = 0, 0
 
     def __iter__(self):
-        self.given, self.skipped = self.skipped, 0
-        for batch in islice(super().__iter__(), self.given, None):
-            self.given += 1
+        self.yielded, self.skipped = self.skipped, 0
+        for batch in islice(super().__iter__(), self.yielded, None):
+            self.yielded += 1
             yield batch
 
     def state_dict(self):
-        return {"given": self.given}
+        return {"yielded": self.yielded}
 
     def load_state_dict(self, state):
-        self.skipped = state["given"]
+        self.skipped = state["yielded"]
 
 
 @pytest.mark.parametrize("kind", [StatefulLoader, DataLoader])
 @pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before the epoch ended")
-def test_resume_within_an_epoch_needs_a_loader_that_knows_where_it_was(task, plain, tmp_path, kind):
-    """Another one begins the epoch's samples anew, but not its count of batches: some come twice, others not at all."""
+def test_resume_within_an_epoch_needs_a_stateful_loader(task, plain, tmp_path, kind):
+    """Other loaders restart at the first sample while the batch count continues: samples repeat or are missed."""
 
     def saver():
         return lightning.callbacks.ModelCheckpoint(tmp_path, "{step}", save_top_k=-1, every_n_train_steps=13)
@@ -332,10 +330,10 @@ def test_resume_within_an_epoch_needs_a_loader_that_knows_where_it_was(task, pla
         first.fit(Module(task.model()), train(), val)
     vista = task.vista()
     again = trainer(tmp_path, VistaCallback(vista), saver(), enable_checkpointing=True)
-    knows = kind is StatefulLoader
-    with nullcontext() if knows else pytest.warns(UserWarning, match="76 of 300 training samples were not recorded in"):
+    stateful = kind is StatefulLoader
+    with nullcontext() if stateful else pytest.warns(UserWarning, match="76 of 300 training samples were not recorded"):
         again.fit(Module(task.model()), train(), val, ckpt_path=tmp_path / "step=13.ckpt", weights_only=True)
     seen = {i for epoch, i in vista.seen if epoch == 2}
-    assert seen == set(range(3 * 32, 300) if knows else range(7 * 32))
-    assert torch.equal(vista.teacher(), plain.teacher()) == knows
+    assert seen == set(range(3 * 32, 300) if stateful else range(7 * 32))
+    assert torch.equal(vista.teacher(), plain.teacher()) == stateful
     assert vista.epoch == EPOCHS

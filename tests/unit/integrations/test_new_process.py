@@ -1,4 +1,4 @@
-"""Killed in the middle of an epoch, a training goes on in a new process as if it had never been broken."""
+"""A training killed within an epoch resumes in a new process with the targets of an uninterrupted one."""
 
 import importlib.util
 import json
@@ -23,26 +23,26 @@ MODULES = {
 
 @pytest.fixture(scope="module")
 def trainings(tmp_path_factory):
-    """The folder in which all were begun, killed and resumed, and what was said meanwhile."""
+    """The folder in which all trainings were started, killed and resumed, and their stderr."""
     folder, script = tmp_path_factory.mktemp("trainings"), Path(__file__).with_name("new_process.py")
-    there = [name for name, module in MODULES.items() if importlib.util.find_spec(module)]
-    said = ""
+    installed = [name for name, module in MODULES.items() if importlib.util.find_spec(module)]
+    stderr = ""
     for act in ("begin", "resume"):
-        words = [sys.executable, str(script), str(folder), act, *there]
+        command = [sys.executable, str(script), str(folder), act, *installed]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        said += subprocess.run(words, capture_output=True, text=True, env=environment, timeout=800).stderr
-    return folder, said
+        stderr += subprocess.run(command, capture_output=True, text=True, env=environment, timeout=800).stderr
+    return folder, stderr
 
 
 @pytest.mark.parametrize("framework", MODULES)
-def test_a_killed_training_goes_on_in_a_new_process(trainings, framework):
+def test_a_killed_training_resumes_in_a_new_process(trainings, framework):
     if not importlib.util.find_spec(MODULES[framework]):
         pytest.skip(f"needs vista-distill[{framework}]")
-    folder, said = trainings
+    folder, stderr = trainings
     ends = [json.loads((folder / f"{act}.json").read_text())[framework] for act in ("begin", "resume")]
-    assert ends == [-signal.SIGKILL, 0], said
-    expected, found = (load_file(folder / framework / f"{name}.safetensors") for name in ("unbroken", "resumed"))
-    assert found.keys() == {name for name in expected if not name.startswith(("1/", "2/"))}  # epochs 3 and 4, the end
+    assert ends == [-signal.SIGKILL, 0], stderr
+    expected, found = (load_file(folder / framework / f"{name}.safetensors") for name in ("uninterrupted", "resumed"))
+    assert found.keys() == {name for name in expected if not name.startswith(("1/", "2/"))}  # epochs 3 and 4, end
     assert sum("/" in name for name in found) == 2 * 300
     assert len(found["states"]) > 1
     for name, tensor in found.items():

@@ -1,7 +1,7 @@
-"""The plain loop in every variety that people's loops have.
+"""Variants of the plain loop: workers, samplers, subsets, mixed precision, accumulation, clipping, weights.
 
-Where a variety trains otherwise than the plain loop, its targets are those that the formulas give, by hand, for what
-its own network said of every sample.
+Where a variant trains differently from the plain loop, its targets are compared with those computed by hand from the
+predictions of its own network.
 """
 
 from dataclasses import dataclass, field, replace
@@ -28,7 +28,7 @@ BATCH, CLASSES, EPOCHS, LR = 32, 10, 4, 0.5
 
 
 class Stream(IterableDataset):
-    """Yields each sample's number itself; each of several workers yields its share."""
+    """Yields each sample with its index; with several workers each yields its share."""
 
     def __init__(self, x, labels):
         self.x, self.labels = x, labels
@@ -42,21 +42,21 @@ class Stream(IterableDataset):
 
 @dataclass
 class Loop:
-    """A training, and what it showed the loss and heard of the network."""
+    """A training, the targets that its loss used, and the predictions of its network."""
 
     vista: Vista
     model: nn.Module
     targets: list[Tensor] = field(default_factory=list)  # [N, K] of each epoch
-    said: list[dict[int, Tensor]] = field(default_factory=list)  # the last prediction of each sample in each epoch
-    correct: list[Tensor] = field(default_factory=list)  # which validation samples were right at its end
+    predictions: list[dict[int, Tensor]] = field(default_factory=list)  # of each epoch, by sample; the last counts
+    correct: list[Tensor] = field(default_factory=list)  # [m] of each epoch
 
     def targets_by_hand(self, labels: Tensor) -> list[Tensor]:
-        """Hard labels in epoch 1, then their mixture with the anchors' mean prediction, each kept in half precision."""
+        """Hard labels in epoch 1, then blended with the anchors' mean prediction, which is stored as float16."""
         hard, missing = one_hot(labels, CLASSES), (labels < 0).unsqueeze(1)
-        rows = torch.where(missing, 1.0 / CLASSES, hard)  # until a sample is seen
+        rows = torch.where(missing, 1.0 / CLASSES, hard)  # until a sample is recorded
         targets, states = [hard], {}
         for t in range(1, EPOCHS):
-            for i, prediction in self.said[t - 1].items():
+            for i, prediction in self.predictions[t - 1].items():
                 rows[i] = prediction.half().float()
             states[t] = rows.clone()
             counts = light_coverage(torch.stack(self.correct[:t]), 0.0)[-1]
@@ -68,8 +68,8 @@ class Loop:
 
     def check(self, labels: Tensor) -> None:
         for epoch, (ours, expected) in enumerate(zip(self.targets, self.targets_by_hand(labels), strict=True), 1):
-            assert torch.allclose(ours, expected, atol=1e-3), f"epoch {epoch}"  # a half may be rounded otherwise
-        assert (self.targets[-1].amax(dim=1) < 0.999).sum() > 10  # or nothing was shown of a teacher
+            assert torch.allclose(ours, expected, atol=1e-3), f"epoch {epoch}"  # float16 may round differently
+        assert (self.targets[-1].amax(dim=1) < 0.999).sum() > 10  # or the teacher was never used
 
 
 def loop(task, loader, vista=None, accumulate=1, scaler=None, clip=None, half=None, weights=lambda i: {}) -> Loop:
@@ -78,12 +78,12 @@ def loop(task, loader, vista=None, accumulate=1, scaler=None, clip=None, half=No
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
     for _ in vista.epochs():
         done.targets.append(vista.targets(torch.arange(len(task.labels))))
-        done.said.append({})
+        done.predictions.append({})
         for step, (x, _, i) in enumerate(loader, 1):
             with torch.autocast("cpu", dtype=half, enabled=half is not None):
                 logits = model(x)
             loss = vista.loss(logits, i, **weights(i)) / accumulate
-            done.said[-1].update(zip(i.tolist(), logits.detach().float().softmax(dim=1), strict=True))
+            done.predictions[-1].update(zip(i.tolist(), logits.detach().float().softmax(dim=1), strict=True))
             (loss if scaler is None else scaler.scale(loss)).backward()
             if step % accumulate:
                 continue
@@ -103,11 +103,11 @@ def loop(task, loader, vista=None, accumulate=1, scaler=None, clip=None, half=No
 
 
 def differs(done, plain):
-    """Whether another training than the plain one was seen."""
+    """Whether the targets differ from those of the plain loop."""
     return any(not torch.equal(done.targets[epoch - 1][i], target) for (epoch, i), target in plain.seen.items())
 
 
-def test_the_plain_loop_itself(task, plain, assert_same):
+def test_the_plain_loop(task, plain, assert_same):
     done = loop(task, task.train_loader())
     assert_same(done.vista, plain)
     assert not differs(done, plain)
@@ -118,26 +118,26 @@ def test_several_workers(task, plain, assert_same):
     assert_same(loop(task, task.train_loader(num_workers=2)).vista, plain)
 
 
-def test_an_iterable_dataset_that_yields_ids(task, plain, assert_same):
+def test_an_iterable_dataset_that_yields_indices(task, plain, assert_same):
     assert_same(loop(task, DataLoader(Stream(task.x, task.labels), batch_size=BATCH)).vista, plain)
     with pytest.raises(TypeError, match="must yield each sample's index itself"):
         indexed(Stream(task.x, task.labels))
 
 
-def test_an_iterable_dataset_shared_by_workers(task, plain):
+def test_an_iterable_dataset_with_several_workers(task, plain):
     done = loop(task, DataLoader(Stream(task.x, task.labels), batch_size=BATCH, num_workers=2))
-    assert [said.keys() for said in done.said] == [set(range(300))] * EPOCHS
-    assert differs(done, plain)  # another order
+    assert [rows.keys() for rows in done.predictions] == [set(range(300))] * EPOCHS
+    assert differs(done, plain)  # a different order
     done.check(task.labels)
 
 
 def test_loss_scaling_changes_nothing(task, plain, assert_same):
-    """Scales are powers of two, so not a bit differs."""
+    """Scales are powers of two, so every bit is equal."""
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
     assert_same(loop(task, task.train_loader(), scaler=scaler).vista, plain)
 
 
-def test_mixed_precision_with_scaled_and_clipped_gradients(task, plain):
+def test_mixed_precision_with_scaling_and_clipping(task, plain):
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
     done = loop(task, task.train_loader(), scaler=scaler, clip=0.5, half=torch.bfloat16)
     assert differs(done, plain)
@@ -151,7 +151,7 @@ def test_clipped_gradients(task, plain, assert_same):
     clipped.check(task.labels)
 
 
-def test_accumulated_halves_are_whole_batches(task):
+def test_accumulated_half_batches_equal_full_batches(task):
     whole = replace(task, x=task.x[:288], labels=task.labels[:288])
     expected, _ = whole.plain()
     done = loop(whole, DataLoader(whole.train_set(), batch_size=BATCH // 2), accumulate=2)
@@ -160,7 +160,7 @@ def test_accumulated_halves_are_whole_batches(task):
     done.check(whole.labels)
 
 
-def test_autocast_predictions_are_recorded_as_float32_would_be(task):
+def test_autocast_predictions_are_recorded_like_float32(task):
     vista, model = task.vista(), task.model()
     index = torch.arange(len(task.x))
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -172,17 +172,17 @@ def test_autocast_predictions_are_recorded_as_float32_would_be(task):
 
 
 @pytest.mark.filterwarnings("ignore:200 of 300 training samples were not recorded")
-def test_a_subset_of_an_indexed_set_keeps_the_numbers_of_the_whole(task):
+def test_a_subset_of_an_indexed_dataset_keeps_its_indices(task):
     part = Subset(task.train_set(), list(range(299, 199, -1)))
     for _, y, i in DataLoader(part, batch_size=BATCH):
         assert torch.equal(task.labels[i], y)
     done = loop(task, DataLoader(part, batch_size=BATCH))
-    assert [said.keys() for said in done.said] == [set(range(200, 300))] * EPOCHS
+    assert [rows.keys() for rows in done.predictions] == [set(range(200, 300))] * EPOCHS
     done.check(task.labels)
-    assert torch.equal(done.targets[-1][:200], one_hot(task.labels[:200], CLASSES))  # nothing was ever said of these
+    assert torch.equal(done.targets[-1][:200], one_hot(task.labels[:200], CLASSES))  # these were never recorded
 
 
-def test_an_indexed_subset_counts_within_itself(task, assert_same):
+def test_an_indexed_subset_has_its_own_indices(task, assert_same):
     rows = torch.arange(299, 49, -1)
     part = replace(task, x=task.x[rows], labels=task.labels[rows])
     whole = TensorDataset(task.x, task.labels)
@@ -190,20 +190,20 @@ def test_an_indexed_subset_counts_within_itself(task, assert_same):
     assert_same(loop(part, loader).vista, part.plain()[0])
 
 
-def test_sets_put_together_count_through(task, plain, assert_same):
+def test_concatenated_datasets_have_consecutive_indices(task, plain, assert_same):
     halves = [TensorDataset(task.x[part], task.labels[part]) for part in (slice(150), slice(150, 300))]
     assert_same(loop(task, DataLoader(indexed(ConcatDataset(halves)), batch_size=BATCH)).vista, plain)
 
 
-def test_a_weighted_sampler_leaves_samples_out_and_says_so(task):
+def test_samples_that_a_weighted_sampler_leaves_out_are_reported(task):
     weights = 1.0 + task.labels.float()
     sampler = WeightedRandomSampler(weights, len(weights), generator=torch.Generator().manual_seed(0))
-    with pytest.warns(UserWarning, match="of 300 training samples were not recorded") as told:
+    with pytest.warns(UserWarning, match="of 300 training samples were not recorded") as caught:
         done = loop(task, task.train_loader(sampler=sampler))
-    left_out = [len(weights) - len(said) for said in done.said]
+    left_out = [len(weights) - len(rows) for rows in done.predictions]
     assert min(left_out) > 50
-    assert [int(str(warning.message).split()[0]) for warning in told] == left_out
-    done.check(task.labels)  # rows of earlier epochs, and of two draws in one batch the later
+    assert [int(str(warning.message).split()[0]) for warning in caught] == left_out
+    done.check(task.labels)  # keeps rows of earlier epochs; of two draws in one batch the later counts
 
 
 def test_class_and_sample_weights(task, plain):
@@ -225,7 +225,7 @@ def grads(loss, done):
     return torch.autograd.grad(loss, list(done.model.parameters()), retain_graph=True)
 
 
-def test_a_missing_label_teaches_nothing_until_there_is_a_teacher(task):
+def test_a_missing_label_has_no_target_before_the_first_teacher(task):
     labels = task.labels.clone()
     labels[::5] = -1
     part = replace(task, labels=labels)
@@ -237,8 +237,7 @@ def test_a_missing_label_teaches_nothing_until_there_is_a_teacher(task):
     assert torch.allclose(fresh.loss(logits, torch.arange(20)), F.cross_entropy(logits[given], labels[:20][given]))
 
 
-def test_no_validation_set_at_hand(task, assert_same):
-    """The helper's parts, as they come, train as the same samples put into order by hand."""
+def test_holdout_trains_like_the_same_split_by_hand(task, assert_same):
     x, labels = torch.cat([task.x, task.val_x]), torch.cat([task.labels, task.val_labels])
     train, val, train_labels, val_labels = holdout(TensorDataset(x, labels), labels, fraction=0.2, seed=1)
     by_hand = replace(task, x=x[train.indices], labels=labels[train.indices], val_x=x[val.indices],

@@ -1,17 +1,21 @@
-"""Every tracker is given the same numbers and figures, and its own reader finds them again."""
+"""Every tracker receives the same values and figures, and its own reader can read them."""
 
 import io
 import re
 import sys
 import time
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from vista import Vista, functional
 from vista.analysis import TrajectoryRecorder, trajectory
+from vista.analysis.runs import Run
 from vista.integrations.trackers import FIGURES, Watch, publish
 from vista.runs.config import TrainConfig
+from vista.runs.record import VAL_GIVEN, Record
 from vista.training.scheduler import Job, run_jobs
 
 pytest.importorskip("matplotlib", reason="needs vista-distill[report]")
@@ -24,7 +28,7 @@ pytestmark = [
 
 
 class InMemory:
-    """The protocol, and nothing else."""
+    """The minimal tracker."""
 
     def __init__(self):
         self.lines, self.figures, self.closed = {}, [], False
@@ -40,7 +44,7 @@ class InMemory:
 
 
 def train(task, watch, epochs=4):
-    """A loop on logits made up, in which samples are forgotten."""
+    """Train on random logits, so that samples are forgotten."""
     vista = task.vista()
     generator = torch.Generator().manual_seed(0)
     truth = torch.nn.functional.one_hot(task.val_labels, 10).float()
@@ -55,7 +59,7 @@ def train(task, watch, epochs=4):
     return summaries, torch.stack(rows)
 
 
-def test_a_loop_tells_accuracy_beta_anchors_weights_and_gap(task):
+def test_watch_reports_accuracy_beta_anchors_weights_and_gap(task):
     tracker = InMemory()
     summaries, correct = train(task, Watch(tracker, task.val_labels))
     for summary in summaries:
@@ -72,7 +76,7 @@ def test_a_loop_tells_accuracy_beta_anchors_weights_and_gap(task):
     assert tracker.closed
 
 
-def test_logits_of_other_samples_are_refused_and_nothing_is_told():
+def test_logits_of_other_samples_are_rejected_and_nothing_is_logged():
     tracker = InMemory()
     watch = Watch(tracker, [0, 1])
     vista = Vista([0, 1], num_classes=2, epochs=2, val_labels=[0, 1])
@@ -82,7 +86,7 @@ def test_logits_of_other_samples_are_refused_and_nothing_is_told():
         watch.epoch(summary, torch.zeros(3, 2))
     with pytest.raises(ValueError, match=r"^val_logits has shape \(2,\), but rows of logits"):
         watch.epoch(summary, torch.zeros(2))
-    with pytest.raises(ValueError, match="val_logits have 0 of val_labels right, but those that end_epoch got had 1: "):
+    with pytest.raises(ValueError, match="val_logits has accuracy 0, but the summary has 1: "):
         watch.epoch(summary, torch.eye(2).flip(0))
     assert tracker.lines == {}
     watch.epoch(summary, torch.eye(2))
@@ -91,7 +95,7 @@ def test_logits_of_other_samples_are_refused_and_nothing_is_told():
         Watch(tracker, iter([0, 1]))
 
 
-def test_rows_in_another_order_are_put_in_their_place(task):
+def test_val_index_reorders_the_rows(task):
     tracker, vista = InMemory(), task.vista()
     watch, truth = Watch(tracker, task.val_labels), torch.nn.functional.one_hot(task.val_labels, 10).float()
     for epoch in vista.epochs():
@@ -102,13 +106,13 @@ def test_rows_in_another_order_are_put_in_their_place(task):
     assert [values["vista/deviation_gap"] for values in tracker.lines.values()] == [0.0] * vista.num_epochs
 
 
-def test_a_run_in_which_no_epoch_ended_is_named(tmp_path):
+def test_a_run_without_a_completed_epoch_is_rejected(tmp_path):
     TrajectoryRecorder(tmp_path / "run", val_labels=[0, 1])
-    with pytest.raises(ValueError, match=r"run has no finished epoch: there is nothing to publish yet$"):
+    with pytest.raises(ValueError, match=r"run has no completed epoch to publish$"):
         publish(tmp_path / "run", InMemory())
 
 
-def test_without_the_package_for_figures_the_numbers_are_kept_and_the_extra_is_named(task, monkeypatch):
+def test_without_matplotlib_the_values_are_logged_and_the_extra_is_named(task, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     tracker = InMemory()
     with pytest.raises(ImportError, match=r"pip install 'vista-distill\[report\]'"):
@@ -117,7 +121,7 @@ def test_without_the_package_for_figures_the_numbers_are_kept_and_the_extra_is_n
     assert tracker.closed
 
 
-def test_a_finished_run_is_published_with_the_numbers_of_its_record(tmp_path):
+def test_publish_reports_the_values_of_the_record(tmp_path):
     config = TrainConfig(data="digits", noise="symmetric:0.4", epochs=3, network="mlp", device="cpu")
     job = Job(config, tmp_path / "run")
     run_jobs([job], lambda job, event: None)
@@ -133,6 +137,19 @@ def test_a_finished_run_is_published_with_the_numbers_of_its_record(tmp_path):
         assert values["vista/anchors"] == line["anchors"]
         assert sum(v for name, v in values.items() if "/weight/" in name) == pytest.approx(1.0)
     assert tracker.closed
+
+
+def test_publish_reads_the_recorded_anchors_instead_of_replaying(monkeypatch):
+    lines = [{"epoch": t, "beta": 0.0, "anchors": 1, "anchor_weights": {str(t): 1.0}} for t in (1, 2)]
+    record = Record({VAL_GIVEN: 4}, lines, [{}, {}], {VAL_GIVEN: [np.packbits([True, True, False, False])] * 2})
+    monkeypatch.setattr("vista.integrations.trackers.watch.read_run", lambda path: Run("run", Path(), record))
+    tracker = InMemory()
+    publish("run", tracker)
+    assert [tracker.lines[t][f"vista/weight/{t}"] for t in (1, 2)] == [1.0, 1.0]  # a replay keeps epoch 1 only
+    for line in lines:
+        del line["anchor_weights"]
+    publish("run", tracker)
+    assert [tracker.lines[t]["vista/weight/1"] for t in (1, 2)] == [1.0, 1.0]
 
 
 def test_tensorboard(task, tmp_path):
@@ -166,24 +183,24 @@ def test_mlflow(task, tmp_path):
 def test_wandb_offline(task, tmp_path, monkeypatch):
     pytest.importorskip("wandb", reason="needs vista-distill[wandb]")
     monkeypatch.setenv("WANDB_SILENT", "true")
-    monkeypatch.setenv("WANDB__SERVICE_WAIT", "120")  # seconds for that process to start
+    monkeypatch.setenv("WANDB__SERVICE_WAIT", "120")  # seconds until its process has started
     from vista.integrations.trackers.wandb import WandB
 
     tracker = WandB("digits", folder=tmp_path)
     summaries, _ = train(task, Watch(tracker, task.val_labels))
     (offline,) = (tmp_path / "wandb").glob("offline-run-*")
     expected, found = {len(s.anchors) for s in summaries}, set()
-    until = time.monotonic() + 120  # another process of theirs writes the file, and may do so after finish()
+    until = time.monotonic() + 120  # another process writes the file, maybe after finish()
     while found != expected and time.monotonic() < until:
         content = b"".join(path.read_bytes() for path in offline.glob("*.wandb"))
-        found = {int(n) for n in re.findall(rb"vista/anchors\x82\x01\x01(\d)", content)}  # a key, its value as JSON
+        found = {int(n) for n in re.findall(rb"vista/anchors\x82\x01\x01(\d)", content)}  # a key and its value as JSON
         time.sleep(0.1)
     assert found == expected
-    pictures = [path.name for path in offline.rglob("*.png")]
-    assert all(any(name in picture for picture in pictures) for name in FIGURES)
+    images = [path.name for path in offline.rglob("*.png")]
+    assert all(any(name in image for image in images) for name in FIGURES)
 
 
-def test_figures_are_drawn_with_the_tolerance_of_the_training(task, monkeypatch):
+def test_figures_use_the_tolerance_and_the_weights_of_the_training(task, monkeypatch):
     drawn = []
     monkeypatch.setattr("vista.report.drawing.draw", lambda name, groups: drawn.append((name, groups[0].runs[0])))
     vista, watch = task.vista(tau=0.2), Watch(InMemory(), task.val_labels)
@@ -196,19 +213,20 @@ def test_figures_are_drawn_with_the_tolerance_of_the_training(task, monkeypatch)
     watch.close()
     run = drawn[0][1]
     assert run.options["tau"] == 0.2
+    assert run.record.lines[-1]["anchor_weights"] == {str(s): weight for s, weight in summary.anchors.items()}
     weights = trajectory.anchor_weights(run.correct(), trajectory.credit(run.correct(), 0.2, "accuracy"), "coverage")
     assert {int(s) + 1: pytest.approx(weights[-1][s]) for s in weights[-1].nonzero()[0]} == summary.anchors
 
 
-def halves(task, carried):
-    """A training in two processes, each with a Watch of its own."""
+def train_in_two_parts(task, restore):
+    """A training and one resumed after its second epoch, each with its own Watch."""
     trackers, state = [], {}
     for part in range(2):
         vista, tracker = task.vista(), InMemory()
         watch = Watch(tracker, task.val_labels)
         if part:
             vista.load_state_dict(state["vista"])
-            if carried:
+            if restore:
                 watch.load_state_dict(torch.load(io.BytesIO(state["watch"]), weights_only=True))
         for epoch in vista.epochs():
             vista.loss(torch.zeros(len(task.labels), 10, requires_grad=True), torch.arange(len(task.labels)))
@@ -223,27 +241,25 @@ def halves(task, carried):
     return trackers
 
 
-def test_a_resumed_watch_goes_on_where_its_state_was_taken(task):
-    whole, resumed = halves(task, carried=True)
-    assert resumed.lines == {epoch: whole.lines[epoch] for epoch in (3, 4)}
-    assert resumed.figures == whole.figures
+def test_a_resumed_watch_continues_from_its_state(task):
+    uninterrupted, resumed = train_in_two_parts(task, restore=True)
+    assert resumed.lines == {epoch: uninterrupted.lines[epoch] for epoch in (3, 4)}
+    assert resumed.figures == uninterrupted.figures
 
 
-def test_a_resumed_watch_without_its_state_claims_no_gap_and_draws_nothing(task):
-    with pytest.warns(UserWarning, match=r"epoch 3 came after 0 others: load_state_dict\(\) brings back"):
-        whole, resumed = halves(task, carried=False)
-    assert all("vista/deviation_gap" in values for values in whole.lines.values())
+def test_a_resumed_watch_without_its_state_omits_the_gap_and_the_figures(task):
+    with pytest.warns(UserWarning, match="epoch 3 follows 0 known epochs, so the deviation gap and the"):
+        uninterrupted, resumed = train_in_two_parts(task, restore=False)
+    assert all("vista/deviation_gap" in values for values in uninterrupted.lines.values())
     assert list(resumed.lines) == [3, 4]
     assert all("vista/deviation_gap" not in values for values in resumed.lines.values())
     assert resumed.figures == []
     assert resumed.closed
 
 
-def test_the_state_of_other_samples_is_refused(task):
+def test_the_state_of_other_samples_is_rejected(task):
     watch = Watch(InMemory(), task.val_labels)
     train(task, watch)
-    fewer = Watch(InMemory(), task.val_labels[:-1])  # as many bytes
-    with pytest.raises(ValueError, match="the state has 100 validation samples, but this Watch has 99"):
+    fewer = Watch(InMemory(), task.val_labels[:-1])  # the same number of bytes
+    with pytest.raises(ValueError, match="the state must have 99 validation samples, got 100"):
         fewer.load_state_dict(watch.state_dict())
-    with pytest.raises(ValueError, match=r"the state has rows \(3, 13\) for 4 epochs: it is damaged"):
-        watch.load_state_dict({**watch.state_dict(), "rows": watch.state_dict()["rows"][:3]})

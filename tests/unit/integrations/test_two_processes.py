@@ -1,4 +1,4 @@
-"""Two processes see, together, what one saw; both end with the same teacher, resumed or not."""
+"""Two processes together use the targets of one, and both end with the same teacher, resumed or not."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 @pytest.mark.faults
 @pytest.mark.parametrize("framework", ["lightning", "huggingface", "accelerate"])
-def test_two_processes_see_what_one_saw(task, tmp_path, framework):
+def test_two_processes_use_the_targets_of_one(task, tmp_path, framework):
     pytest.importorskip(
         {"huggingface": "transformers"}.get(framework, framework), reason=f"needs vista-distill[{framework}]"
     )
@@ -27,5 +27,8 @@ def test_two_processes_see_what_one_saw(task, tmp_path, framework):
     expected, _ = replace(task, x=task.x[:288], labels=task.labels[:288]).plain()
     seen = {**first, **second}
     for (epoch, i), target in expected.seen.items():
-        assert torch.allclose(seen[f"{epoch}/{i}"], target, atol=1e-3), (epoch, i)  # sums of gradients round otherwise
+        assert torch.allclose(seen[f"{epoch}/{i}"], target, atol=1e-3), (
+            epoch,
+            i,
+        )  # gradients are summed differently
     assert torch.allclose(first["teacher"], expected.teacher(), atol=1e-3)

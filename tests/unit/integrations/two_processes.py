@@ -1,4 +1,4 @@
-"""Run by two processes: ``two_processes.py FRAMEWORK FOLDER``. Each leaves what its loss saw, and resumes once."""
+"""Run by two processes: ``two_processes.py FRAMEWORK FOLDER``. Each saves the targets it used, and resumes once."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 import conftest
 
-EACH = conftest.BATCH // 2  # two processes make one batch of the plain loop
+EACH = conftest.BATCH // 2  # two processes together have one batch of the plain loop
 
 
 def lightning(task, path):
@@ -23,7 +23,7 @@ def lightning(task, path):
         saver = pl.callbacks.ModelCheckpoint(path, "{epoch}", save_top_k=-1)
         callback = test_lightning.VistaCallback(vista)
         trainer = test_lightning.trainer(path, callback, saver, devices=2, strategy="ddp", enable_checkpointing=True)
-        # Lightning would shuffle the training set; it gives the validation set a sampler of its own.
+        # Lightning would shuffle the training set; it adds its own sampler to the validation set.
         in_order = DistributedSampler(task.train_set(), 2, int(os.environ["RANK"]), shuffle=False)
         loaders = DataLoader(task.train_set(), EACH, sampler=in_order), DataLoader(task.val_set(), 15)
         checkpoint = epochs_saved and path / f"epoch={epochs_saved - 1}.ckpt"

@@ -15,12 +15,20 @@ if TYPE_CHECKING:
 
 
 class MLflow:
-    """A run of an experiment; ``uri`` is the tracking server or store, MLflow's own choice if not given."""
+    """Logs to a new run of an MLflow experiment.
+
+    Args:
+        experiment: Name of the experiment; it is created if it does not exist.
+        name: Name of the run; by default MLflow chooses one.
+        uri: Tracking server or store; by default MLflow's own setting.
+
+    >>> tracker = MLflow("digits", uri="sqlite:///logs.db")    # doctest: +SKIP
+    """
 
     def __init__(self, experiment: str, *, name: str | None = None, uri: str | None = None) -> None:
         self._client = MlflowClient(tracking_uri=uri)
-        there = self._client.get_experiment_by_name(experiment)
-        experiment_id = there.experiment_id if there else self._client.create_experiment(experiment)
+        existing = self._client.get_experiment_by_name(experiment)
+        experiment_id = existing.experiment_id if existing else self._client.create_experiment(experiment)
         self._run = self._client.create_run(experiment_id, run_name=name).info.run_id
 
     def log(self, epoch: int, values: Mapping[str, float]) -> None:

@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 
 
 class TensorBoard:
-    """Event files in ``folder``."""
+    """Writes TensorBoard event files.
+
+    Args:
+        folder: Where to write them; ``tensorboard --logdir`` reads it or its parent.
+
+    >>> tracker = TensorBoard("logs/mine")    # doctest: +SKIP
+    """
 
     def __init__(self, folder: str | Path) -> None:
         self._writer = SummaryWriter(str(folder))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from vista.integrations import comes_with
-from vista.integrations.trackers import pixels
+from vista.integrations.trackers import render_pixels
 
 with comes_with("trackio"):
     import trackio
@@ -16,7 +16,14 @@ if TYPE_CHECKING:
 
 
 class Trackio:
-    """A run of a project, in trackio's local store."""
+    """Logs to a new run of a project in trackio's local store.
+
+    Args:
+        project: Name of the project.
+        name: Name of the run; by default trackio chooses one.
+
+    >>> tracker = Trackio("digits")    # doctest: +SKIP
+    """
 
     def __init__(self, project: str, *, name: str | None = None) -> None:
         self._run = trackio.init(project=project, name=name, embed=False)
@@ -27,7 +34,7 @@ class Trackio:
         self._run.log(dict(values), step=epoch)
 
     def figure(self, name: str, figure: Figure) -> None:
-        self._run.log({name: trackio.Image(pixels(figure))}, step=self._epoch)
+        self._run.log({name: trackio.Image(render_pixels(figure))}, step=self._epoch)
 
     def close(self) -> None:
         self._run.finish()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from vista.integrations import comes_with
-from vista.integrations.trackers import pixels
+from vista.integrations.trackers import render_pixels
 
 with comes_with("wandb"):
     import wandb
@@ -17,7 +17,16 @@ if TYPE_CHECKING:
 
 
 class WandB:
-    """A run of a project. It stays in ``folder`` until ``wandb sync``, unless ``mode="online"``."""
+    """Logs to a new run of a Weights & Biases project.
+
+    Args:
+        project: Name of the project.
+        name: Name of the run; by default W&B chooses one.
+        folder: Where the run's files are stored; by default ``wandb/`` in the working directory.
+        mode: ``"offline"`` keeps the run on disk until ``wandb sync``; ``"online"`` uploads it.
+
+    >>> tracker = WandB("digits", folder="logs")    # doctest: +SKIP
+    """
 
     def __init__(
         self,
@@ -33,7 +42,7 @@ class WandB:
         self._run.log(dict(values), step=epoch)
 
     def figure(self, name: str, figure: Figure) -> None:
-        self._run.log({name: wandb.Image(pixels(figure))})
+        self._run.log({name: wandb.Image(render_pixels(figure))})
 
     def close(self) -> None:
         self._run.finish()
