@@ -83,7 +83,7 @@ def another_tolerance(out: Path) -> None:
 def full_disk_of_one(out: Path) -> None:
     """What each process says when the second one cannot write its part, and which checkpoints are left."""
     checkpoints = Checkpoints(out, exchange.rank())
-    checkpoints.save("epoch-1", {"weights": torch.zeros(2)})
+    checkpoints.save("epoch-00001-step-0000000", {"weights": torch.zeros(2)})
 
     def fill(what: str, path: Path) -> None:
         if what == "half" and exchange.rank() == 1:
@@ -92,7 +92,7 @@ def full_disk_of_one(out: Path) -> None:
     durable.on_write = fill
     said = ""
     try:
-        checkpoints.save("epoch-2", {"weights": torch.ones(2)})
+        checkpoints.save("epoch-00002-step-0000000", {"weights": torch.ones(2)})
     except OSError as error:
         said = str(error)
     state = Checkpoints(out, exchange.rank()).newest_sound_everywhere()

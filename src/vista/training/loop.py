@@ -19,7 +19,7 @@ from torch import nn
 
 from vista import durable, exchange
 from vista.methods import EpochEnd
-from vista.training import results, run_folder
+from vista.training import checkpoint, results, run_folder
 from vista.training.checkpoint import Checkpoints
 from vista.training.config import MAX_SEED, TrainConfig
 from vista.training.engine import Look, NotFinite
@@ -51,7 +51,7 @@ class Saving:
 def train(config: TrainConfig, out: str | Path, stop: Stop | None = None, role: str | None = None) -> Iterator[Event]:
     """Train in the folder ``out``, from its newest sound checkpoint if it has one, to the end."""
     config, folder = config.resolved(), RunFolder(Path(out))
-    checkpoints = Checkpoints(folder.path, exchange.rank())
+    checkpoints = Checkpoints(folder.checkpoint_root(), exchange.rank())
     is_first = exchange.rank() == 0 and not folder.is_kept_read_only()
     with folder.locked() if is_first else nullcontext(), checkpoints.settled():
         refuse_another_run(config, folder)
@@ -60,6 +60,8 @@ def train(config: TrainConfig, out: str | Path, stop: Stop | None = None, role: 
             checkpoints.clear()  # it may have been killed between its metrics and this
             yield Finished(folder.path, folder.metrics(), role)
             return
+        config = _place_checkpoints(config, folder)
+        checkpoints.root = Path(config.checkpoint_dir or folder.path)
         earlier = yield from _earlier_runs(config, folder, stop)
         training = prepare(config, folder, earlier)
         saving = Saving(checkpoints, stop or Stop())
@@ -164,6 +166,20 @@ def _share_buffers(network: nn.Module) -> None:
 
 
 # ---------------------------------------------------------------- starting, saving, stopping
+
+
+def _place_checkpoints(config: TrainConfig, folder: RunFolder) -> TrainConfig:
+    """The configuration with the run's own folder below ``checkpoint_dir``; the first process chooses it."""
+    root = ""
+    if exchange.rank() == 0:
+        folder.reject_links()
+        chosen = folder.choose_checkpoint_root(config.checkpoint_dir)
+        checkpoint.reject_links(chosen)
+        root = "" if chosen == folder.path else str(chosen)
+        if chosen != folder.checkpoint_root() and (folder.path / run_folder.CONFIG).exists():
+            recorded = dataclasses.replace(folder.config(), checkpoint_dir=root or None)
+            durable.write_json(folder.path / run_folder.CONFIG, recorded.to_json())
+    return dataclasses.replace(config, checkpoint_dir=exchange.first_ranks_words([root])[0] or None)
 
 
 def _earlier_runs(

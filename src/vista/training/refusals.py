@@ -17,7 +17,7 @@ from vista.training import checkpoint
 from vista.training.config import TrainConfig, differences
 from vista.training.network import does_not_take, in_words, network_name
 from vista.training.parts import make_loader, make_network_and_method
-from vista.training.run_folder import CONFIG, METRICS, RunFolder
+from vista.training.run_folder import CONFIG, METRICS, RunFolder, checkpoints_size
 from vista.training.samples import Samples
 
 BATCH_NORM_ALONE = "more than 1 value per channel"  # what torch says of a batch without a spread
@@ -157,11 +157,12 @@ def bytes_of_checkpoints(network: nn.Module, method: Method) -> int:
     return checkpoint.AT_ONCE * (3 * weights + method.bytes_changing()) + method.bytes_written_once()
 
 
-def refuse_full_disk(path: Path, network: nn.Module, method: Method) -> None:
-    """Refuse before the run starts, or goes on, what its checkpoints could not hold at its end."""
+def refuse_full_disk(root: Path, network: nn.Module, method: Method) -> None:
+    """Reject a run, before it starts or resumes, if the disk of its checkpoint folder ``root`` is too small for it."""
     needed = bytes_of_checkpoints(network, method)
+    path = root.parent if checkpoint.is_in_checkpoint_dir(root) else root
     path.mkdir(parents=True, exist_ok=True)
-    free, held = shutil.disk_usage(path).free, RunFolder(path).checkpoints_size()
+    free, held = shutil.disk_usage(path).free, checkpoints_size(root)
     if needed - held > free:
         may_need = f"{path} has {readable(free)} free, but checkpoints of this run may need {readable(needed - held)}"
         if held:  # a run that goes on does so as it began: no option can change now

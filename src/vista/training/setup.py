@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 from torch import nn
 
@@ -47,7 +49,7 @@ def prepare(config: TrainConfig, folder: RunFolder, earlier: dict[str, nn.Module
         capture=config.capture,
     )
     sizes = {VAL_GIVEN: len(samples.val), VAL_TRUE: len(samples.val), TEST: len(samples.test)}
-    refusals.refuse_full_disk(folder.path, network, method)
+    refusals.refuse_full_disk(Path(config.checkpoint_dir or folder.path), network, method)
     network.train()
     if engine.stream is not None:  # all of the above was enqueued where the run will not work: it must be there first
         engine.stream.wait_stream(torch.cuda.current_stream(device))
