@@ -85,7 +85,7 @@ def another_tolerance(out: Path) -> None:
 def full_disk_of_one(out: Path) -> None:
     """What each process says when the second one cannot write its part, and which checkpoints are left."""
     checkpoints = Checkpoints(out, collectives.rank())
-    checkpoints.save("epoch-1", {"weights": torch.zeros(2)})
+    checkpoints.save("epoch-00001-step-0000000", {"weights": torch.zeros(2)})
 
     def fill(what: str, path: Path) -> None:
         if what == "half" and collectives.rank() == 1:
@@ -94,7 +94,7 @@ def full_disk_of_one(out: Path) -> None:
     atomic.on_write = fill
     said = ""
     try:
-        checkpoints.save("epoch-2", {"weights": torch.ones(2)})
+        checkpoints.save("epoch-00002-step-0000000", {"weights": torch.ones(2)})
     except OSError as error:
         said = str(error)
     state = Checkpoints(out, collectives.rank()).newest_sound_everywhere()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -31,6 +30,7 @@ def refuse_to_remove(folder: RunFolder) -> None:
         raise ValueError(f"{path} is a link: name the run itself, {path.resolve()}, and remove the link with rm")
     if Path.cwd().is_relative_to(path.resolve()):
         raise ValueError(f"{path} is, or holds, the folder you are in: go elsewhere first")
+    folder.reject_links()
     below = next((run.path for run in find_runs(path) if run.path != path), None)
     if below is not None:
         raise ValueError(f"{path} holds another run, {below}: move that elsewhere, or delete it first")
@@ -73,6 +73,8 @@ class Replaced:
         return self
 
     def _set_aside(self) -> None:
+        for job in self.jobs:
+            RunFolder(job.out).reject_links()
         found = [_old_runs(job) for job in self.jobs]
         for folder in (folder for folders in found for folder in folders):
             refuse_to_remove(folder)  # all of them or none
@@ -86,7 +88,7 @@ class Replaced:
     def began(self, job: Job) -> None:
         """Its new run stands: the old one goes."""
         for _, aside in self._aside.pop(job.out, []):
-            shutil.rmtree(aside)
+            RunFolder(aside).delete()
 
     def __exit__(self, *_: object) -> None:
         """Those that never began, because they failed or their turn did not come, leave the old run."""
@@ -119,7 +121,7 @@ def put_back_left_aside(jobs: list[Job]) -> None:
     if collectives.rank() == 0:
         for job in jobs:
             own = run_folder.aside_of(job.out)
-            if own.is_dir() and not job.out.is_symlink():
+            if own.is_dir() and not own.is_symlink() and not job.out.is_symlink():
                 _put_back(job.out, own)
             for aside in run_folder.set_aside_below(job.out / run_folder.EARLIER):
                 _put_back(aside.with_name(aside.name.removeprefix(".").removesuffix(run_folder.ASIDE)), aside)
@@ -137,13 +139,15 @@ def _put_back(place: Path, aside: Path) -> None:
 def _came_back(place: Path, aside: Path) -> bool:
     """An old run goes where a new one stands in its place, and comes back where none does; whether it did."""
     if (place / run_folder.CONFIG).exists():
-        shutil.rmtree(aside, ignore_errors=True)
+        with suppress(OSError):
+            RunFolder(aside).delete()
         return False
     if place.is_dir() and (others := RunFolder(place).strangers()):
         raise ValueError(
             f"{place} holds {others[0]}, but a run that was there before is in {aside}: move one of them elsewhere"
         )
-    shutil.rmtree(place, ignore_errors=True)  # of a new one there is nothing yet but its description
+    with suppress(OSError):
+        RunFolder(place).delete()  # of a new one there is nothing yet but its description
     aside.rename(place)
     return True
 

@@ -27,6 +27,8 @@ class Resume:
     """Folder that holds the data sets, if it is another one now."""
     device: str | None = None
     """Another device than before: cpu, cuda, cuda:1 ...; on one of another kind random draws go on anew."""
+    checkpoint_dir: Annotated[str | None, tyro.conf.arg(metavar="DIR")] = None
+    """The run's --checkpoint-dir, if it was moved."""
     network: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """The run's network, where it is one of your own (package.module:function): its code runs only if you name it."""
     quiet: bool = False
@@ -39,7 +41,8 @@ def run(argv: list[str]) -> int:
     flags = parse(Resume, argv, "resume", "Go on with a run from its newest checkpoint, as if it had never stopped.")
     folder = RunFolder.open(flags.run)
     config = folder.config()
-    changes = {name: getattr(flags, name) for name in ("root", "device") if getattr(flags, name) is not None}
+    given = {name: getattr(flags, name) for name in ("root", "device", "checkpoint_dir")}
+    changes = {name: value for name, value in given.items() if value is not None}
     job = Job(dataclasses.replace(config, **changes), folder.path)
     if folder.is_finished():
         metrics = folder.metrics()

@@ -1,7 +1,7 @@
-"""Files that are either there whole or not at all.
+"""Atomic writes, and deletions that follow no symbolic link.
 
-Every step that changes the disk announces itself through :data:`on_write`, so that tests can stop the process, or fill
-the disk, at each of them.
+Every step that changes the disk calls :data:`on_write`, so that tests can stop the process, or fill the disk, at each
+of them.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import json
 import os
 import platform
 import re
-from collections.abc import Callable
-from contextlib import suppress
+import shutil
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,9 @@ def write(path: Path, content: bytes) -> None:
     on_write("open", path)
     _remove_abandoned(path)
     try:
-        with open(temporary, "wb") as file:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666), "wb") as file:
             half = len(content) // 2
             file.write(content[:half])
             on_write("half", path)
@@ -120,3 +124,64 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+# ---------------------------------------------------------------- links
+
+
+def reject_link(path: Path) -> None:
+    """Reject a symbolic link where a training writes or deletes: its target may belong to somebody else.
+
+    Args:
+        path: A file or folder in a run folder, or a path that does not exist.
+
+    Raises:
+        ValueError: If ``path`` is a symbolic link.
+    """
+    if path.is_symlink():
+        raise ValueError(
+            f"{path} is a symbolic link, but a run folder must not contain links: replace it by the file or folder "
+            "itself; to store checkpoints on another disk, use --checkpoint-dir DIR"
+        )
+
+
+@contextmanager
+def _open_folder(folder: Path) -> Iterator[int]:
+    """A descriptor of the folder itself: what replaces it at its path meanwhile is not reached through it."""
+    reject_link(folder)
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def list_entries(folder: Path) -> list[str]:
+    """Names in a folder in order, none if it does not exist; a symbolic link to a folder is rejected."""
+    try:
+        with _open_folder(folder) as handle:
+            return sorted(os.listdir(handle))
+    except FileNotFoundError:
+        return []
+
+
+def delete_entries(folder: Path, names: Iterable[str]) -> None:
+    """Delete files and folders directly inside a folder; symbolic links are removed, their targets are not touched.
+
+    Args:
+        folder: The folder; a symbolic link is rejected.
+        names: Names of the entries. Those that do not exist are skipped, as are folders that cannot be deleted.
+    """
+    with _open_folder(folder) as handle:
+        for name in names:
+            with suppress(FileNotFoundError):
+                if stat.S_ISDIR(os.lstat(name, dir_fd=handle).st_mode):
+                    shutil.rmtree(name, ignore_errors=True, dir_fd=handle)
+                else:
+                    os.unlink(name, dir_fd=handle)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and its parents unless it exists; a symbolic link is rejected."""
+    reject_link(folder)
+    folder.mkdir(parents=True, exist_ok=True)

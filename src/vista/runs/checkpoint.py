@@ -1,20 +1,24 @@
-"""All state of a run at a step boundary, in a folder that is there whole or not at all.
+"""All state of a run at a step boundary, in a folder that is written atomically.
 
 A checkpoint is JSON with the tensors taken out, a safetensors file that holds them, and a manifest with the SHA-256 of
-every file it rests on. Tensors that never change once made (predictions or weights of an anchor, the best weights) are
-files of their own under ``blobs/``, written once, referenced by hash, and deleted only after a checkpoint that no
+every file it depends on. Tensors that never change once made (predictions or weights of an anchor, the best weights)
+are files of their own under ``blobs/``, written once, referenced by hash, and deleted only after a checkpoint that no
 longer needs them is in place.
+
+Only entries with names that this module creates are deleted, and no symbolic link is followed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import shutil
+import os
+import re
+import secrets
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,6 +88,12 @@ KEPT = 2  # the newest, and the one before
 AT_ONCE = KEPT + 1  # on disk, while one is being written
 FOLDER, BLOBS = "checkpoints", "blobs"
 STATE, TENSORS, MANIFEST = "state.json", "tensors.safetensors", "manifest.json"
+CHECKPOINT = re.compile(r"(epoch-\d{5,}-step-\d{7,})(-rank\d+)?")
+OWN_NAMES = {
+    FOLDER: re.compile(rf"{CHECKPOINT.pattern}|\.{CHECKPOINT.pattern}\.tmp"),
+    BLOBS: re.compile(r"[0-9a-f]{32}\.safetensors|\.[0-9a-f]+\.safetensors\.\d+(-[^.]*-\d+)?\.tmp"),
+}
+RUN_IN_CHECKPOINT_DIR = re.compile(r".+\.vista-[0-9a-f]{16}")  # a run's own folder below --checkpoint-dir
 
 
 class Damaged(ValueError):
@@ -102,10 +112,15 @@ class Copied:
 
 
 class Checkpoints:
-    """The checkpoints of one run folder; of a training on several processes each has its own files in them."""
+    """The checkpoints below a folder; in distributed training each process has its own files in them.
 
-    def __init__(self, run: Path, rank: int = 0) -> None:
-        self.run = run
+    Args:
+        root: Folder that holds ``checkpoints/`` and ``blobs/``: the run folder, or one below --checkpoint-dir.
+        rank: Index of this process.
+    """
+
+    def __init__(self, root: Path, rank: int = 0) -> None:
+        self.root = root
         self.suffix = f"-rank{rank}" if rank else ""
         self.is_first = rank == 0
         self._resumed: str | None = None  # the checkpoint this run went on from
@@ -153,7 +168,8 @@ class Checkpoints:
             raise failure
 
     def _write(self, name: str, copied: Copied) -> None:
-        temporary = self.run / FOLDER / f".{name}{self.suffix}.tmp"
+        folder, own = self.root / FOLDER, f"{name}{self.suffix}"
+        temporary = folder / f".{own}.tmp"
         try:
             if copied.ready is not None:
                 copied.ready.synchronize()
@@ -169,28 +185,29 @@ class Checkpoints:
             }
             tensors = tensors_to_bytes(_on_host(copied.tensors))
             content: dict[str, bytes] = {STATE: json.dumps(saved).encode(), TENSORS: tensors}
-            shutil.rmtree(temporary, ignore_errors=True)
-            temporary.mkdir(parents=True)
+            atomic.make_folder(folder)
+            atomic.delete_entries(folder, [temporary.name])
+            temporary.mkdir()
             hashes = {f"{BLOBS}/{file}": digest for file, digest in self._blob_files.values()}
             for file, data in content.items():
                 atomic.write(temporary / file, data)
                 hashes[file] = hashlib.sha256(data).hexdigest()
             atomic.write_json(temporary / MANIFEST, hashes)
-            target = self.run / FOLDER / f"{name}{self.suffix}"
-            shutil.rmtree(target, ignore_errors=True)
-            atomic.rename(temporary, target)
+            atomic.delete_entries(folder, [own])
+            atomic.rename(temporary, folder / own)
             if not collectives.active():
                 self._forget_old()
         except BaseException as error:
-            shutil.rmtree(temporary, ignore_errors=True)
+            with suppress(OSError, ValueError):
+                atomic.delete_entries(folder, [temporary.name])
             self._failure = error
 
     def _write_blob(self, group: dict[str, Tensor]) -> tuple[str, str]:
         data = tensors_to_bytes(_on_host({name or "values": tensor for name, tensor in group.items()}))
         digest = hashlib.sha256(data).hexdigest()
-        path = self.run / BLOBS / f"{digest[:32]}.safetensors"
-        path.parent.mkdir(exist_ok=True)
-        if not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+        path = self.root / BLOBS / f"{digest[:32]}.safetensors"
+        atomic.make_folder(path.parent)
+        if path.is_symlink() or not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() != digest:
             atomic.write(path, data)
         return path.name, digest
 
@@ -200,32 +217,31 @@ class Checkpoints:
             return
         self._keep_only(self.names()[:KEPT])
         needed = set()
-        for path in (self.run / FOLDER).glob("[!.]*"):
+        for name in filter(CHECKPOINT.fullmatch, atomic.list_entries(self.root / FOLDER)):
             try:
-                needed |= set(atomic.read_object(path / MANIFEST))
+                needed |= set(atomic.read_object(self.root / FOLDER / name / MANIFEST))
             except (OSError, ValueError):
                 return  # damaged since it was written: what it needs is not known, so nothing is deleted
-        for blob in (self.run / BLOBS).glob("*"):
-            if f"{BLOBS}/{blob.name}" not in needed:
-                blob.unlink()
+        unneeded = [name for name in own_entries(self.root / BLOBS) if f"{BLOBS}/{name}" not in needed]
+        if unneeded:
+            atomic.delete_entries(self.root / BLOBS, unneeded)
 
     def _keep_only(self, names: list[str]) -> None:
         """Delete all other checkpoints, every process's part of them, and what a killed process left half-written."""
-        for path in (self.run / FOLDER).glob("*"):
-            if path.name.startswith(".") or path.name.partition("-rank")[0] not in names:
-                shutil.rmtree(path, ignore_errors=True)
+        entries = own_entries(self.root / FOLDER)
+        if others := [name for name in entries if name.partition("-rank")[0] not in names]:
+            atomic.delete_entries(self.root / FOLDER, others)
 
     # ------------------------------------------------------------ reading
 
     def names(self) -> list[str]:
         """Names of the checkpoints that this process has a part of, newest first."""
-        parts = [path.name for path in (self.run / FOLDER).glob("[!.]*")]
-        mine = [name for name in parts if name.endswith(self.suffix) and ("-rank" in name) == bool(self.suffix)]
-        return sorted((name.removesuffix(self.suffix) for name in mine), reverse=True)
+        found = [CHECKPOINT.fullmatch(name) for name in atomic.list_entries(self.root / FOLDER)]
+        return sorted((match[1] for match in found if match and (match[2] or "") == self.suffix), reverse=True)
 
     def load(self, name: str) -> Any:
         """The state of a checkpoint; one that is not what was written is refused by name."""
-        folder = self.run / FOLDER / f"{name}{self.suffix}"
+        folder = self.root / FOLDER / f"{name}{self.suffix}"
         try:
             files = self._verified(folder)
             saved = json.loads(files[STATE])
@@ -260,7 +276,7 @@ class Checkpoints:
             raise Damaged(f"checkpoint {folder} is damaged: {error}") from error
         files = {}
         for name, digest in manifest.items():
-            path = self.run / name if name.startswith(f"{BLOBS}/") else folder / name
+            path = self.root / name if name.startswith(f"{BLOBS}/") else folder / name
             if not path.exists():
                 raise Damaged(f"checkpoint {folder} is damaged: {path.name} is missing")
             files[name] = path.read_bytes()
@@ -274,6 +290,7 @@ class Checkpoints:
         """State of the newest checkpoint that is whole on every process, or None; damaged ones are deleted."""
         names = self.names()
         if self.is_first:
+            self._warn_of_foreign_entries()
             self._keep_only(names)
         names = collectives.first_ranks_words(names)
         for place, name in enumerate(names):
@@ -282,13 +299,22 @@ class Checkpoints:
                 self._resumed = name
                 return state
             if state is not None:
-                warnings.warn(f"checkpoint {self.run / FOLDER / name} is damaged in another process", stacklevel=2)
+                warnings.warn(f"checkpoint {self.root / FOLDER / name} is damaged in another process", stacklevel=2)
             self._blob_files = {}
             if self.is_first:
                 self._keep_only(names[place + 1 :])
         if names:
-            warnings.warn(f"{self.run} has no sound checkpoint left: the run starts anew", stacklevel=2)
+            warnings.warn(f"{self.root} has no sound checkpoint left: the run starts anew", stacklevel=2)
         return None
+
+    def _warn_of_foreign_entries(self) -> None:
+        for folder in (self.root / FOLDER, self.root / BLOBS):
+            foreign = [name for name in atomic.list_entries(folder) if not OWN_NAMES[folder.name].fullmatch(name)]
+            if foreign:
+                warnings.warn(
+                    f"{folder} holds entries that vista did not create: {', '.join(foreign[:8])}; they are left alone",
+                    stacklevel=3,
+                )
 
     def _load_or_warn(self, name: str) -> Any:
         """The state, or None where it is damaged; what the first process must refuse, every process refuses."""
@@ -314,11 +340,48 @@ class Checkpoints:
                 self._writer.join()
 
     def clear(self) -> None:
-        """A finished run needs none; the first process deletes them."""
+        """Delete the checkpoints of a finished run; the first process does it."""
         self.wait()
-        for folder in (FOLDER, BLOBS) if self.is_first else ():
-            shutil.rmtree(self.run / folder, ignore_errors=True)
+        if self.is_first:
+            delete_checkpoints(self.root)
 
 
 def _on_host(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
+
+
+# ---------------------------------------------------------------- the folder that holds them
+
+
+def own_entries(folder: Path) -> list[str]:
+    """Names in ``checkpoints/`` or ``blobs/`` that this module created, temporary ones included."""
+    return [name for name in atomic.list_entries(folder) if OWN_NAMES[folder.name].fullmatch(name)]
+
+
+def delete_checkpoints(root: Path) -> None:
+    """Delete all checkpoints and blobs below ``root``, and the folders that are empty then; errors leave the rest."""
+    for folder in (root / FOLDER, root / BLOBS):
+        with suppress(OSError):
+            if not folder.is_symlink():
+                atomic.delete_entries(folder, own_entries(folder))
+                folder.rmdir()
+    with suppress(OSError):
+        if is_in_checkpoint_dir(root):
+            root.rmdir()
+
+
+def reject_links(root: Path) -> None:
+    """Reject symbolic links at every path that writing or deleting checkpoints uses."""
+    for folder in (root / FOLDER, root / BLOBS):
+        for name in own_entries(folder):
+            atomic.reject_link(folder / name)
+
+
+def is_in_checkpoint_dir(root: Path) -> bool:
+    """Whether ``root`` is the folder of one run below --checkpoint-dir, by its name."""
+    return RUN_IN_CHECKPOINT_DIR.fullmatch(root.name) is not None
+
+
+def new_name_in_checkpoint_dir(run: Path) -> str:
+    """A name that no other run has, as several may share a --checkpoint-dir."""
+    return f"{os.path.basename(run.resolve())[:40] or 'run'}.vista-{secrets.token_hex(8)}"

@@ -19,7 +19,7 @@ FORMAT = 1
 LearningRate = Literal["cosine", "restarts", "constant"]
 Precision = Literal["auto", "bf16", "fp32", "fp64"]
 # Fields that decide where and how fast a run executes, not what it computes: they are not part of its identity.
-INCIDENTAL = ("root", "device", "compile", "capture", "checkpoint_seconds")
+INCIDENTAL = ("root", "device", "compile", "capture", "checkpoint_seconds", "checkpoint_dir")
 MAX_SEED = 2**32 - 1  # the CPU's generator takes 32 bits: a larger seed would have the weights and order of a smaller
 
 
@@ -86,6 +86,9 @@ class TrainConfig:
     """On CUDA, capture the whole step into one graph."""
     checkpoint_seconds: float = 60.0
     """Seconds of training after which a checkpoint is due; 0 means after every step's look."""
+    checkpoint_dir: str | None = None
+    """Store checkpoints in a folder of the run's own below this one, e.g. on a scratch disk; in the run folder if not
+    given."""
 
     def __post_init__(self) -> None:
         for name, hint in _kinds().items():
@@ -117,6 +120,8 @@ class TrainConfig:
             ]
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, but it must be one of {', '.join(known)}")
+        if self.checkpoint_dir == "":
+            raise ValueError("checkpoint_dir must be the path of a folder, got ''")
         check_device(self.device)
         object.__setattr__(self, "noise", noise.parse(self.noise).spec)  # one spelling: the same labels, the same run
 

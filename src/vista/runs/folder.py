@@ -37,11 +37,7 @@ OWN = frozenset((
     EARLIER, TENSORBOARD, checkpoint.FOLDER, checkpoint.BLOBS, lock.FILE,
 ))  # fmt: skip
 LITTER = frozenset((".DS_Store", "Thumbs.db", "desktop.ini"))  # what file managers leave: nobody's work
-OWN_INSIDE = (  # what lies in the folders among them; in that of earlier runs, runs
-    f"{TENSORBOARD}/events.out.tfevents.*",
-    *(f"{checkpoint.FOLDER}/*/{file}" for file in (checkpoint.STATE, checkpoint.TENSORS, checkpoint.MANIFEST)),
-    f"{checkpoint.BLOBS}/*.safetensors",
-)
+CHECKPOINT_FILES = frozenset((checkpoint.STATE, checkpoint.TENSORS, checkpoint.MANIFEST))
 
 
 @dataclass(frozen=True)
@@ -164,14 +160,79 @@ class RunFolder:
         return sorted(name for name in found if name.rpartition("/")[2] not in LITTER)
 
     def size(self) -> int:
-        """Bytes on disk, without those of other runs that lie in the folder."""
-        return _size(self.path, {str(run.path) for run in find_runs(self.path)} - {str(self.path)})
+        """Bytes on disk, checkpoints below --checkpoint-dir included, without other runs that the folder holds."""
+        inside = _size(self.path, {str(run.path) for run in find_runs(self.path)} - {str(self.path)})
+        return inside + sum(map(checkpoints_size, self._roots_in_checkpoint_dir()))
 
     def checkpoints_size(self) -> int:
-        """Bytes on disk of its checkpoints and what they rest on."""
-        return sum(_size(self.path / folder) for folder in (checkpoint.FOLDER, checkpoint.BLOBS))
+        """Bytes on disk of its checkpoints and blobs."""
+        return checkpoints_size(self.checkpoint_root())
+
+    def checkpoint_root(self) -> Path:
+        """The folder that holds ``checkpoints/`` and ``blobs/``: the one on record in ``config.json``, or this one."""
+        try:
+            recorded = atomic.read_object(self.path / CONFIG).get("checkpoint_dir")
+        except (OSError, ValueError):
+            return self.path
+        if isinstance(recorded, str) and checkpoint.is_in_checkpoint_dir(Path(recorded)):
+            return Path(recorded)
+        return self.path
+
+    def choose_checkpoint_root(self, checkpoint_dir: str | None) -> Path:
+        """The folder for the run's checkpoints.
+
+        Args:
+            checkpoint_dir: The parent of the run's checkpoint folder, or that folder; ``None`` for the one on record.
+
+        Returns:
+            The folder on record, or the one of that name in ``checkpoint_dir``; of a run without one on record a new
+            one in ``checkpoint_dir``, or the run folder.
+
+        Raises:
+            FileNotFoundError: If the folder on record has lost its parent, as on a disk that is not mounted.
+            ValueError: If checkpoints would be left behind, or the folder is a symbolic link.
+        """
+        recorded = chosen = self.checkpoint_root()
+        if checkpoint_dir is not None:
+            given = Path(checkpoint_dir).expanduser()
+            parent = (given.parent if checkpoint.is_in_checkpoint_dir(given) else given).resolve()
+            is_recorded = recorded != self.path
+            chosen = parent / (recorded.name if is_recorded else checkpoint.new_name_in_checkpoint_dir(self.path))
+        if chosen == recorded:
+            if chosen != self.path and not chosen.parent.is_dir():
+                raise FileNotFoundError(
+                    f"{chosen.parent} does not exist, but {self.path} has its checkpoints there: mount the disk, or "
+                    "give the new path with --checkpoint-dir"
+                )
+        elif checkpoint.Checkpoints(recorded).names() and not checkpoint.Checkpoints(chosen).names():
+            there = recorded / checkpoint.FOLDER
+            remedy = f"move {recorded} to {chosen.parent} first, or resume without" if is_recorded else "resume without"
+            raise ValueError(f"{self.path} has its checkpoints in {there}: {remedy} --checkpoint-dir")
+        if chosen != self.path:
+            atomic.reject_link(chosen)
+        return chosen
+
+    def _roots_in_checkpoint_dir(self) -> list[Path]:
+        """Folders below --checkpoint-dir of this run and of those that it needed first."""
+        earlier = self.path / EARLIER
+        configs = [] if earlier.is_symlink() else files_named(CONFIG, earlier)
+        roots = [run.checkpoint_root() for run in (self, *(RunFolder(config.parent) for config in configs))]
+        return [root for root in roots if checkpoint.is_in_checkpoint_dir(root)]
+
+    def reject_links(self) -> None:
+        """Reject symbolic links at every path that a training, or the removal of the run, writes to or deletes."""
+        for name in sorted(OWN):
+            atomic.reject_link(self.path / name)
+        checkpoint.reject_links(self.path)
+        for name in atomic.list_entries(self.path / EARLIER) if (self.path / EARLIER).is_dir() else ():
+            atomic.reject_link(self.path / EARLIER / name)
+            RunFolder(self.path / EARLIER / name).reject_links()
 
     def delete(self) -> None:
+        """Delete the run folder, and the run's own entries below --checkpoint-dir."""
+        for root in self._roots_in_checkpoint_dir():
+            if not root.is_symlink():
+                checkpoint.delete_checkpoints(root)
         try:
             shutil.rmtree(self.path)
         except OSError as error:
@@ -191,14 +252,26 @@ def _size(root: Path, without: Container[str] = ()) -> int:
         folders[:] = [name for name in folders if os.path.join(place, name) not in without]
         for name in files:
             with suppress(FileNotFoundError):  # a checkpoint may give way to the next one meanwhile
-                total += os.stat(os.path.join(place, name)).st_size
+                total += os.stat(os.path.join(place, name), follow_symlinks=False).st_size
     return total
 
 
+def checkpoints_size(root: Path) -> int:
+    """Bytes on disk of the checkpoints and blobs below a folder."""
+    folders = (root / checkpoint.FOLDER, root / checkpoint.BLOBS)
+    return sum(_size(folder) for folder in folders if not folder.is_symlink())
+
+
 def _is_own_inside(file: Path) -> bool:
-    """Whether a training puts such a file into one of a run's folders; by its path in the run."""
-    suited = (pattern for pattern in OWN_INSIDE if pattern.count("/") + 1 == len(file.parts))
-    return atomic.is_temporary(file.name) or any(file.match(pattern) for pattern in suited)
+    """Whether a training writes such a file to one of a run's folders; by its path in the run."""
+    folder, name = file.parts[:2]
+    if atomic.is_temporary(file.name):
+        return True
+    if folder == TENSORBOARD:
+        return len(file.parts) == 2 and name.startswith("events.out.tfevents.")
+    depth = 3 if folder == checkpoint.FOLDER else 2
+    is_known = depth == 2 or file.name in CHECKPOINT_FILES
+    return len(file.parts) == depth and is_known and checkpoint.OWN_NAMES[folder].fullmatch(name) is not None
 
 
 def _read_object(path: Path) -> dict[str, Any]:
@@ -279,5 +352,8 @@ def is_set_aside(name: str) -> bool:
 
 
 def set_aside_below(root: Path) -> list[Path]:
-    """Every run below a folder that is out of its place."""
-    return sorted(Path(place) / name for place, names, _ in os.walk(root) for name in names if is_set_aside(name))
+    """Every run below a folder that was set aside; a symbolic link, as the folder or in it, is not followed."""
+    if root.is_symlink():
+        return []
+    folders = (Path(place) / name for place, names, _ in os.walk(root) for name in names if is_set_aside(name))
+    return sorted(folder for folder in folders if not folder.is_symlink())

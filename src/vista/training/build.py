@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -57,7 +58,7 @@ def build_training(run: ResolvedRun, folder: RunFolder, earlier: dict[str, nn.Mo
         compile_network=config.compile,
         capture=config.capture,
     )
-    preflight.check_disk_space(folder.path, network, method)
+    preflight.check_disk_space(Path(config.checkpoint_dir or folder.path), network, method)
     network.train()
     if engine.stream is not None:  # the work above was enqueued on the current stream and must be done first
         engine.stream.wait_stream(torch.cuda.current_stream(device))

@@ -21,6 +21,7 @@ from torch import nn
 from vista.core import collectives
 from vista.files import atomic
 from vista.methods import EpochEnd
+from vista.runs import checkpoint
 from vista.runs.checkpoint import Checkpoints
 from vista.runs.config import MAX_SEED, TrainConfig
 from vista.runs.folder import CONFIG, EARLIER, RunFolder
@@ -65,7 +66,7 @@ def train(config: TrainConfig, out: str | Path, stop: Stop | None = None, role: 
         Progress events; the last one is :class:`Finished` with the metrics.
     """
     run, folder = resolve(config), RunFolder(Path(out))
-    checkpoints = Checkpoints(folder.path, collectives.rank())
+    checkpoints = Checkpoints(folder.checkpoint_root(), collectives.rank())
     takes_lock = collectives.rank() == 0 and not folder.is_kept_read_only()
     with folder.locked() if takes_lock else nullcontext(), checkpoints.settled():
         check_same_run(run.config, folder)
@@ -74,6 +75,8 @@ def train(config: TrainConfig, out: str | Path, stop: Stop | None = None, role: 
             checkpoints.clear()  # the process may have been killed between writing metrics and deleting checkpoints
             metrics = folder.metrics()
         else:
+            run = _place_checkpoints(run, folder)
+            checkpoints.root = Path(run.config.checkpoint_dir or folder.path)
             earlier = yield from _train_earlier_runs(run, folder, stop)
             training = build_training(run, folder, earlier)
             saving = Saving(checkpoints, stop or Stop())
@@ -180,6 +183,21 @@ def _broadcast_buffers(network: nn.Module) -> None:
 
 
 # ---------------------------------------------------------------- starting, saving, stopping
+
+
+def _place_checkpoints(run: ResolvedRun, folder: RunFolder) -> ResolvedRun:
+    """The run with its own folder below ``checkpoint_dir``, if that is given; rank 0 chooses it."""
+    root = ""
+    if collectives.rank() == 0:
+        folder.reject_links()
+        chosen = folder.choose_checkpoint_root(run.config.checkpoint_dir)
+        checkpoint.reject_links(chosen)
+        root = "" if chosen == folder.path else str(chosen)
+        if chosen != folder.checkpoint_root() and (folder.path / CONFIG).exists():
+            recorded = dataclasses.replace(folder.config(), checkpoint_dir=root or None)
+            atomic.write_json(folder.path / CONFIG, recorded.to_json())
+    config = dataclasses.replace(run.config, checkpoint_dir=collectives.first_ranks_words([root])[0] or None)
+    return dataclasses.replace(run, config=config)
 
 
 def _train_earlier_runs(

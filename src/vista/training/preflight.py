@@ -15,7 +15,7 @@ from vista.core.store import readable
 from vista.methods import Method
 from vista.runs import checkpoint
 from vista.runs.config import TrainConfig
-from vista.runs.folder import CONFIG, METRICS, RunFolder
+from vista.runs.folder import CONFIG, METRICS, RunFolder, checkpoints_size
 from vista.training.network import does_not_take, in_words, network_name
 from vista.training.resolve import ResolvedRun, differences
 from vista.training.samples import Samples
@@ -112,11 +112,12 @@ def bytes_of_checkpoints(network: nn.Module, method: Method) -> int:
     return checkpoint.AT_ONCE * (3 * weights + method.bytes_changing()) + method.bytes_written_once()
 
 
-def check_disk_space(path: Path, network: nn.Module, method: Method) -> None:
-    """The disk must have space for the checkpoints that the run will have at its end."""
+def check_disk_space(root: Path, network: nn.Module, method: Method) -> None:
+    """The disk of the checkpoint folder ``root`` must have space for the checkpoints at the end of the run."""
     needed = bytes_of_checkpoints(network, method)
+    path = root.parent if checkpoint.is_in_checkpoint_dir(root) else root
     path.mkdir(parents=True, exist_ok=True)
-    free, held = shutil.disk_usage(path).free, RunFolder(path).checkpoints_size()
+    free, held = shutil.disk_usage(path).free, checkpoints_size(root)
     if needed - held > free:
         may_need = f"{path} has {readable(free)} free, but checkpoints of this run may need {readable(needed - held)}"
         if held:  # the options of a resumed run cannot change

@@ -71,39 +71,39 @@ def test_state_comes_back_as_it_was(tmp_path: Path) -> None:
     state["best"]["2"] = {"values": torch.ones(2)}  # a network's only tensor, named as files name a lone one
     assert_same(join(*split(state)), state)
     checkpoints = Checkpoints(tmp_path)
-    checkpoints.save("epoch-1", state, wait=True)
-    assert checkpoints.names() == ["epoch-1"]
-    assert_same(Checkpoints(tmp_path).load("epoch-1"), state)
+    checkpoints.save("epoch-00001-step-0000000", state, wait=True)
+    assert checkpoints.names() == ["epoch-00001-step-0000000"]
+    assert_same(Checkpoints(tmp_path).load("epoch-00001-step-0000000"), state)
 
 
 def test_tensors_come_back_from_however_deep_they_lie_and_however_they_are_laid_out(tmp_path: Path) -> None:
     """Tuples come back as lists, as JSON has it."""
     turned, step = np.arange(6, dtype=np.int64).reshape(2, 3).T[::-1], torch.arange(4.0).view(2, 2).T
     state = {"deep": [[step, 2], (torch.zeros(1),), [(step, "b")]], "flat": [(1, 2)], "turned": turned}
-    Checkpoints(tmp_path).save("epoch-1", state, wait=True)
+    Checkpoints(tmp_path).save("epoch-00001-step-0000000", state, wait=True)
     expected = {"deep": [[step, 2], [torch.zeros(1)], [[step, "b"]]], "flat": [[1, 2]], "turned": turned}
-    assert_same(Checkpoints(tmp_path).load("epoch-1"), expected)
+    assert_same(Checkpoints(tmp_path).load("epoch-00001-step-0000000"), expected)
 
 
 def test_what_changes_after_a_save_is_not_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The state is copied before ``save`` returns; it is written while the training goes on."""
     state, checkpoints = small_state(1), Checkpoints(tmp_path)
     monkeypatch.setattr(atomic, "on_write", lambda what, path: state["weights"].add_(1))
-    checkpoints.save("epoch-1", state)
+    checkpoints.save("epoch-00001-step-0000000", state)
     state["bits"] += 1
     state["method"]["_extra_state"]["list"].append("more")
     checkpoints.wait()
-    assert_same(Checkpoints(tmp_path).load("epoch-1"), small_state(1))
+    assert_same(Checkpoints(tmp_path).load("epoch-00001-step-0000000"), small_state(1))
 
 
 def test_the_newest_and_the_one_before_stay_with_what_they_need(tmp_path: Path) -> None:
     checkpoints, counts = Checkpoints(tmp_path), []
     for epoch, anchors in enumerate([(1,), (1, 2), (2, 3), (3,), (3,)], 1):
-        checkpoints.save(f"epoch-{epoch}", small_state(epoch, anchors), wait=True)
+        checkpoints.save(f"epoch-{epoch:05d}-step-0000000", small_state(epoch, anchors), wait=True)
         counts.append(len(blobs(tmp_path)))
-    assert checkpoints.names() == ["epoch-5", "epoch-4"]
+    assert checkpoints.names() == ["epoch-00005-step-0000000", "epoch-00004-step-0000000"]
     assert counts == [2, 3, 4, 3, 2], "the best weights, and anchors of two checkpoints"
-    assert_same(Checkpoints(tmp_path).load("epoch-4"), small_state(4, (3,)))
+    assert_same(Checkpoints(tmp_path).load("epoch-00004-step-0000000"), small_state(4, (3,)))
 
 
 @pytest.mark.parametrize("name", ["best", "predictions", "checkpoints"])
@@ -112,8 +112,8 @@ def test_what_does_not_say_that_it_is_written_once_is_written_each_time(tmp_path
     checkpoints = Checkpoints(tmp_path)
     for epoch in (1, 2):
         state = {"method": {"_extra_state": {name: {"mean": torch.full((2,), float(epoch))}}}}
-        checkpoints.save(f"epoch-{epoch}", state, wait=True)
-        assert_same(Checkpoints(tmp_path).load(f"epoch-{epoch}"), state)
+        checkpoints.save(f"epoch-{epoch:05d}-step-0000000", state, wait=True)
+        assert_same(Checkpoints(tmp_path).load(f"epoch-{epoch:05d}-step-0000000"), state)
 
 
 def test_blobs_go_only_after_the_next_checkpoint_is_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,65 +123,67 @@ def test_blobs_go_only_after_the_next_checkpoint_is_in_place(tmp_path: Path, mon
     def read_all(what: str, path: Path) -> None:
         nonlocal read
         for name in complete[-2:]:
-            assert_same(Checkpoints(tmp_path).load(name), small_state(int(name[-1]), (int(name[-1]),)))
+            assert_same(Checkpoints(tmp_path).load(name), small_state(int(name[6:11]), (int(name[6:11]),)))
             read += 1
 
     monkeypatch.setattr(atomic, "on_write", read_all)
     for epoch in range(1, 5):
-        checkpoints.save(f"epoch-{epoch}", small_state(epoch, (epoch,)), wait=True)
-        complete.append(f"epoch-{epoch}")
+        checkpoints.save(f"epoch-{epoch:05d}-step-0000000", small_state(epoch, (epoch,)), wait=True)
+        complete.append(f"epoch-{epoch:05d}-step-0000000")
     assert read > 80
     assert len(blobs(tmp_path)) == 3
 
 
 def test_a_checkpoint_that_was_resumed_from_is_not_written_again(tmp_path: Path) -> None:
     """It would be gone for a moment, and it may be the only one."""
-    Checkpoints(tmp_path).save("epoch-1", small_state(1), wait=True)
+    Checkpoints(tmp_path).save("epoch-00001-step-0000000", small_state(1), wait=True)
     resumed = Checkpoints(tmp_path)
     resumed.newest_sound_everywhere()
-    before = (tmp_path / FOLDER / "epoch-1" / STATE).stat()
-    resumed.save("epoch-1", small_state(1), wait=True)
-    assert (tmp_path / FOLDER / "epoch-1" / STATE).stat() == before
+    before = (tmp_path / FOLDER / "epoch-00001-step-0000000" / STATE).stat()
+    resumed.save("epoch-00001-step-0000000", small_state(1), wait=True)
+    assert (tmp_path / FOLDER / "epoch-00001-step-0000000" / STATE).stat() == before
 
 
 def test_a_blob_of_a_checkpoint_that_was_read_before_is_not_taken_for_this_ones(tmp_path: Path) -> None:
     """On a card the second time through an epoch gives other rounding, under the same name."""
     first = Checkpoints(tmp_path)
-    first.save("epoch-1", small_state(1, ()), wait=True)
-    first.save("epoch-2", small_state(2, (2,)), wait=True)
+    first.save("epoch-00001-step-0000000", small_state(1, ()), wait=True)
+    first.save("epoch-00002-step-0000000", small_state(2, (2,)), wait=True)
     again = Checkpoints(tmp_path)
-    again.load("epoch-2")
-    again.load("epoch-1")
+    again.load("epoch-00002-step-0000000")
+    again.load("epoch-00001-step-0000000")
     other = small_state(2, (2,))
     other["method"]["_extra_state"]["rows"]["2"] += 1
-    again.save("epoch-3", other, wait=True)
-    assert_same(Checkpoints(tmp_path).load("epoch-3"), other)
+    again.save("epoch-00003-step-0000000", other, wait=True)
+    assert_same(Checkpoints(tmp_path).load("epoch-00003-step-0000000"), other)
 
 
 def test_nor_one_of_a_checkpoint_that_another_process_could_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Checkpoints(tmp_path).save("epoch-1", small_state(1), wait=True)
+    Checkpoints(tmp_path).save("epoch-00001-step-0000000", small_state(1), wait=True)
     again, other = Checkpoints(tmp_path), small_state(1)
     monkeypatch.setattr(collectives, "all_say", lambda yes: False)
-    with pytest.warns(UserWarning, match=r"epoch-1 is damaged in another process|the run starts anew"):
+    with pytest.warns(UserWarning, match=r"epoch-00001-step-0000000 is damaged in another process|the run starts anew"):
         assert again.newest_sound_everywhere() is None
     assert again.names() == [], "it is deleted"
     other["method"]["_extra_state"]["rows"]["1"] += 1
-    again.save("epoch-1", other, wait=True)
-    assert_same(Checkpoints(tmp_path).load("epoch-1"), other)
+    again.save("epoch-00001-step-0000000", other, wait=True)
+    assert_same(Checkpoints(tmp_path).load("epoch-00001-step-0000000"), other)
 
 
 def test_what_a_killed_process_left_half_written_is_cleared(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
-    checkpoints.save("epoch-1", small_state(1), wait=True)
-    shutil.copytree(tmp_path / FOLDER / "epoch-1", tmp_path / FOLDER / ".epoch-2.tmp")
-    shutil.copytree(tmp_path / FOLDER / "epoch-1", tmp_path / FOLDER / "epoch-2-rank1")  # rank 0 has no epoch-2
+    checkpoints.save("epoch-00001-step-0000000", small_state(1), wait=True)
+    shutil.copytree(tmp_path / FOLDER / "epoch-00001-step-0000000", tmp_path / FOLDER / ".epoch-00002-step-0000000.tmp")
+    shutil.copytree(
+        tmp_path / FOLDER / "epoch-00001-step-0000000", tmp_path / FOLDER / "epoch-00002-step-0000000-rank1"
+    )  # rank 0 has none
     (tmp_path / BLOBS / ".abc.safetensors.0.tmp").write_bytes(b"half")
     resumed = Checkpoints(tmp_path)
     assert_same(resumed.newest_sound_everywhere(), small_state(1))
-    assert [path.name for path in (tmp_path / FOLDER).iterdir()] == ["epoch-1"]
-    resumed.save("epoch-2", small_state(2), wait=True)
+    assert [path.name for path in (tmp_path / FOLDER).iterdir()] == ["epoch-00001-step-0000000"]
+    resumed.save("epoch-00002-step-0000000", small_state(2), wait=True)
     assert all(name.endswith(".safetensors") for name in blobs(tmp_path))
 
 
@@ -190,32 +192,32 @@ def test_damage_while_a_run_goes_on_does_not_stop_it(tmp_path: Path, manifest: s
     """What a checkpoint needs whose manifest is gone is not known: until it is old itself, nothing is deleted."""
     checkpoints = Checkpoints(tmp_path)
     for epoch, left in enumerate([2, 3, 3], 1):
-        checkpoints.save(f"epoch-{epoch}", small_state(epoch, (epoch,)), wait=True)
+        checkpoints.save(f"epoch-{epoch:05d}-step-0000000", small_state(epoch, (epoch,)), wait=True)
         if epoch == 1:
-            (tmp_path / FOLDER / "epoch-1" / MANIFEST).unlink()
+            (tmp_path / FOLDER / "epoch-00001-step-0000000" / MANIFEST).unlink()
             if manifest is not None:
-                (tmp_path / FOLDER / "epoch-1" / MANIFEST).write_text(manifest)
+                (tmp_path / FOLDER / "epoch-00001-step-0000000" / MANIFEST).write_text(manifest)
         assert len(blobs(tmp_path)) == left, "the best weights, and one of each epoch that may need it"
 
 
-@pytest.mark.parametrize("failing", [STATE, TENSORS, MANIFEST, "epoch-2", "safetensors"])
+@pytest.mark.parametrize("failing", [STATE, TENSORS, MANIFEST, "epoch-00002-step-0000000", "safetensors"])
 def test_a_full_disk_leaves_the_checkpoint_before_and_no_half_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     checkpoints = Checkpoints(tmp_path)
-    checkpoints.save("epoch-1", small_state(1, ()), wait=True)
+    checkpoints.save("epoch-00001-step-0000000", small_state(1, ()), wait=True)
 
     def fill(what: str, path: Path) -> None:
-        if what == ("rename" if failing == "epoch-2" else "half") and path.name.endswith(failing):
+        if what == ("rename" if failing == "epoch-00002-step-0000000" else "half") and path.name.endswith(failing):
             raise OSError(errno.ENOSPC, "full")
 
     monkeypatch.setattr(atomic, "on_write", fill)
-    checkpoints.save("epoch-2", small_state(2, (2,)))
+    checkpoints.save("epoch-00002-step-0000000", small_state(2, (2,)))
     with pytest.raises(OSError) as raised:
         checkpoints.wait()
     assert raised.value.errno == errno.ENOSPC
     checkpoints.wait()  # it is told once, and the next one may be written
-    assert [path.name for path in (tmp_path / FOLDER).iterdir()] == ["epoch-1"]
+    assert [path.name for path in (tmp_path / FOLDER).iterdir()] == ["epoch-00001-step-0000000"]
     assert_same(Checkpoints(tmp_path).newest_sound_everywhere(), small_state(1, ()))
 
 
@@ -227,7 +229,7 @@ def test_whatever_fails_in_the_background_is_raised_where_it_is_waited_for(
 
     checkpoints = Checkpoints(tmp_path)
     monkeypatch.setattr(atomic, "on_write", fail)
-    checkpoints.save("epoch-1", small_state(1))
+    checkpoints.save("epoch-00001-step-0000000", small_state(1))
     with pytest.raises(MemoryError, match="no room"):
         checkpoints.wait()
 
@@ -390,10 +392,10 @@ def test_a_damaged_one_is_named_by_load(copied: Path) -> None:
 def test_files_that_make_no_state_are_damaged_although_their_checksums_hold(
     tmp_path: Path, file: str, content: bytes
 ) -> None:
-    Checkpoints(tmp_path).save("epoch-1", small_state(1), wait=True)
-    put(tmp_path / FOLDER / "epoch-1", file, content)
-    with pytest.raises(Damaged, match="epoch-1 is damaged: "):
-        Checkpoints(tmp_path).load("epoch-1")
+    Checkpoints(tmp_path).save("epoch-00001-step-0000000", small_state(1), wait=True)
+    put(tmp_path / FOLDER / "epoch-00001-step-0000000", file, content)
+    with pytest.raises(Damaged, match="epoch-00001-step-0000000 is damaged: "):
+        Checkpoints(tmp_path).load("epoch-00001-step-0000000")
 
 
 def put(folder: Path, file: str, content: bytes) -> None:

@@ -186,7 +186,7 @@ def test_another_number_of_processes_is_refused_not_started_anew(trainer: Traine
 def test_a_checkpoint_that_one_process_cannot_write_is_none(trainer: Trainer, tmp_path: Path) -> None:
     trainer.call("full_disk_of_one", tmp_path, 2)
     said = [json.loads((tmp_path / f"said-{rank}").read_text()) for rank in range(2)]
-    assert said[0][0] == "another process could not write its part of the checkpoint epoch-2"
+    assert said[0][0] == "another process could not write its part of the checkpoint epoch-00002-step-0000000"
     assert said[1][0].endswith("state.json: No space left on device")
     assert [left for _, left in said] == [0.0, 0.0], "both go on from the one before"
 

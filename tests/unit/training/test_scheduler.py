@@ -139,7 +139,9 @@ def test_a_failed_run_leaves_the_memory_before_the_others_end(
 def test_a_finished_run_is_taken_as_it_is(data: str, tmp_path: Path) -> None:
     train(config(data), tmp_path / "run")
     before = ended_as(tmp_path / "run")
-    shutil.copytree(tmp_path / "run", tmp_path / "run" / "checkpoints" / "epoch-1")  # killed after its metrics
+    shutil.copytree(
+        tmp_path / "run", tmp_path / "run" / "checkpoints" / "epoch-00001-step-0000000"
+    )  # killed after its metrics
     events = train(config(data), tmp_path / "run")
     assert [type(event) for event in events] == [Finished]
     assert ended_as(tmp_path / "run") == before, "and what it needed to go on is deleted"
