@@ -16,7 +16,7 @@ NEUTRAL: dict[str, Any] = {"weight": 0.0}
 TEACHER = "teacher"
 
 
-def teacher_cross_entropy(logits: Tensor, teacher: Tensor) -> Tensor:
+def compute_teacher_loss(logits: Tensor, teacher: Tensor) -> Tensor:
     r""":math:`-\frac1B \sum_{ik} q_{ik} \log p_{ik}` with :math:`q` the softmax of ``teacher``; logits ``[B, K]``."""
     return soft_cross_entropy(logits, wide(teacher).softmax(dim=-1))
 
@@ -67,6 +67,6 @@ class Ban(Method):
         logits = network(batch.x)
         with torch.no_grad():  # of the same picture, mixed or not
             teacher = self._teacher[0](batch.x)
-        hard = self.cross_entropy(logits, self.mixed(batch, self.targets))
-        soft: Tensor = self.config.weight * teacher_cross_entropy(logits, teacher)
+        hard = self.cross_entropy(logits, self.mix_targets(batch, self.targets))
+        soft: Tensor = self.config.weight * compute_teacher_loss(logits, teacher)
         return hard + soft

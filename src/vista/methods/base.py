@@ -145,7 +145,7 @@ class Method(nn.Module):
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         """The loss to minimise, a scalar: the mean over the batch."""
-        return self.cross_entropy(network(batch.x), self.mixed(batch, self.targets))
+        return self.cross_entropy(network(batch.x), self.mix_targets(batch, self.targets))
 
     def targets(self, index: Tensor) -> Tensor:
         """Targets ``[B, K]`` of the samples, for methods that change nothing else."""
@@ -185,7 +185,7 @@ class Method(nn.Module):
 
     # ------------------------------------------------------------ shared by the methods
 
-    def mixed(self, batch: Batch, targets: Callable[[Tensor], Tensor]) -> Tensor:
+    def mix_targets(self, batch: Batch, targets: Callable[[Tensor], Tensor]) -> Tensor:
         """``targets(index)``, under CutMix mixed by area: share * targets(a) + (1 - share) * targets(b)."""
         own = targets(batch.index)
         if batch.partner is None or batch.share is None:
@@ -194,9 +194,9 @@ class Method(nn.Module):
 
     def cross_entropy(self, logits: Tensor, targets: Tensor, sample_weight: Tensor | None = None) -> Tensor:
         """Mean soft-target cross-entropy over the rows that have a target."""
-        return soft_cross_entropy(logits, targets, sample_weight=sample_weight, rows=self.rows(targets))
+        return soft_cross_entropy(logits, targets, sample_weight=sample_weight, rows=self.count_rows(targets))
 
-    def rows(self, targets: Tensor) -> Tensor | None:
+    def count_rows(self, targets: Tensor) -> Tensor | None:
         """By how many rows a sum over the batch is to be divided; ``None`` where every sample has a label.
 
         Over several processes each has its share of those that the whole batch has: the engine weighs their losses by
@@ -243,7 +243,7 @@ class LastPrediction(Method):
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         targets = self.targets(batch.index)
-        rows = self.rows(targets)  # before the memory speaks of samples without label
+        rows = self.count_rows(targets)  # before the memory speaks of samples without label
         losses, probs = cross_entropy_and_probs(network(batch.x), targets)
         self.memory.index_copy_(0, batch.index, probs.to(self.memory.dtype))
         return reduce(losses, "mean", None, rows)

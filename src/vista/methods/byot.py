@@ -27,14 +27,14 @@ class Terms(NamedTuple):
     features: Tensor
 
 
-def feature_gap(shallow: Tensor, deep: Tensor) -> Tensor:
+def compute_feature_gap(shallow: Tensor, deep: Tensor) -> Tensor:
     r"""Mean of :math:`(s - d)^2` over features ``[B, C]``, counted only where either is positive."""
     shallow, deep = wide(shallow), wide(deep)
     active = (shallow > 0) | (deep > 0)
     return ((shallow - deep).square() * active).mean()
 
 
-def byot_terms(
+def compute_byot_terms(
     logits: Sequence[Tensor],
     features: Sequence[Tensor],
     targets: Tensor,
@@ -47,16 +47,16 @@ def byot_terms(
     r""":math:`(1-\alpha) \sum_i \mathrm{CE}_i + \alpha T^2 \sum_{i<S} \mathrm{KL}(p_S \| p_i) + \beta \sum_{i<S} g_i`.
 
     ``logits`` ``[B, K]`` and ``features`` ``[B, C]`` of the ``S`` heads, the deepest last, which only teaches
-    (no gradient reaches it from the last two sums). :math:`g_i` is :func:`feature_gap`.
+    (no gradient reaches it from the last two sums). :math:`g_i` is :func:`compute_feature_gap`.
     """
     losses = [(1.0 - alpha) * soft_cross_entropy(head, targets, rows=rows) for head in logits]
     teacher, deep = logits[-1].detach(), features[-1].detach()
     distillation = [alpha * distillation_kl(head, teacher, temperature) for head in logits[:-1]]
-    gaps = [beta * feature_gap(shallow, deep) for shallow in features[:-1]]
+    gaps = [beta * compute_feature_gap(shallow, deep) for shallow in features[:-1]]
     return Terms(losses[-1], torch.stack(losses[:-1]).sum(), torch.stack(distillation).sum(), torch.stack(gaps).sum())
 
 
-def bottleneck(inputs: int, outputs: int) -> nn.Sequential:
+def make_bottleneck(inputs: int, outputs: int) -> nn.Sequential:
     """Halves height and width and takes ``inputs`` channels to ``outputs`` through a quarter of them."""
     inner = max(1, inputs // 4)
     return nn.Sequential(
@@ -93,7 +93,7 @@ class Byot(Method):
         super().__init__(task, network, config)
         channels = cast(Staged, network).stage_channels
         self.necks = nn.ModuleList(
-            nn.Sequential(*(bottleneck(*pair) for pair in pairwise(channels[stage:])))
+            nn.Sequential(*(make_bottleneck(*pair) for pair in pairwise(channels[stage:])))
             for stage in range(len(channels) - 1)
         ).to(task.device)
         self.heads = nn.ModuleList(nn.Linear(channels[-1], task.num_classes) for _ in self.necks).to(task.device)
@@ -105,16 +105,16 @@ class Byot(Method):
         features = [neck(each).mean(dim=(2, 3)) for neck, each in zip(self.necks, maps)]
         logits = [head(shallow) for head, shallow in zip(self.heads, features)]
         logits.append(staged.classify(staged.embed(maps[-1])))
-        targets = self.mixed(batch, self.targets)
+        targets = self.mix_targets(batch, self.targets)
         config = self.config
-        return byot_terms(
+        return compute_byot_terms(
             logits,
             [*features, maps[-1].mean(dim=(2, 3))],
             targets,
             alpha=config.alpha,
             beta=config.beta,
             temperature=config.temperature,
-            rows=self.rows(targets),
+            rows=self.count_rows(targets),
         )
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:

@@ -15,7 +15,7 @@ from vista.methods.base import Batch, Method
 NEUTRAL: dict[str, Any] = {"weight": 0.0}
 
 
-def class_consistency(
+def compute_class_consistency(
     logits: Tensor,
     partner: Tensor,
     temperature: float,
@@ -63,6 +63,6 @@ class CsKd(Method):
         if self.task.has_missing_labels:
             labelled = self.task.labels.index_select(0, batch.index) >= 0
         targets = self.targets(batch.index)
-        term = class_consistency(logits, partner, self.config.temperature, labelled, self.rows(targets))
+        term = compute_class_consistency(logits, partner, self.config.temperature, labelled, self.count_rows(targets))
         loss: Tensor = self.cross_entropy(logits, targets) + self.config.weight * term
         return loss

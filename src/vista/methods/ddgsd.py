@@ -25,12 +25,12 @@ class Terms(NamedTuple):
     features: Tensor
 
 
-def mean_discrepancy(first: Tensor, second: Tensor) -> Tensor:
+def compute_mean_discrepancy(first: Tensor, second: Tensor) -> Tensor:
     """Squared distance between the mean features of two views, ``[B, F]`` each: means over the batch alone."""
     return (wide(first).mean(dim=0) - wide(second).mean(dim=0)).square().sum()
 
 
-def ddgsd_terms(
+def compute_ddgsd_terms(
     logits: tuple[Tensor, Tensor],
     features: tuple[Tensor, Tensor],
     targets: Tensor,
@@ -48,7 +48,7 @@ def ddgsd_terms(
         soft_cross_entropy(first, targets, rows=rows),
         soft_cross_entropy(second, targets, rows=rows),
         weight * mutual,
-        mmd * mean_discrepancy(*features),
+        mmd * compute_mean_discrepancy(*features),
     )
 
 
@@ -92,14 +92,14 @@ class Ddgsd(Method):
         targets = self.targets(batch.index)
         first, second = logits.chunk(2)
         first_features, second_features = features.chunk(2)
-        return ddgsd_terms(
+        return compute_ddgsd_terms(
             (first, second),
             (first_features, second_features),
             targets,
             weight=config.weight,
             mmd=config.mmd,
             temperature=config.temperature,
-            rows=self.rows(targets),
+            rows=self.count_rows(targets),
         )
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:

@@ -28,7 +28,7 @@ class Terms(NamedTuple):
     synergy: Tensor
 
 
-def dks_terms(
+def compute_dks_terms(
     logits: Sequence[Tensor], targets: Tensor, *, alpha: float, temperature: float, rows: Tensor | None = None
 ) -> Terms:
     r""":math:`\sum_i \mathrm{CE}_i + \alpha T^2 \sum_{i \ne j} \mathrm{KL}(\bar p_j \| p_i)`, the bar no gradient.
@@ -107,9 +107,11 @@ class Dks(Method):
         maps = staged.stages(batch.x)
         logits = [staged.classify(staged.embed(maps[-1]))]
         logits += [branch(maps[stage]) for stage, branch in zip(self.starts, self.branches)]
-        targets = self.mixed(batch, self.targets)
-        rows = self.rows(targets)
-        return dks_terms(logits, targets, alpha=self.config.alpha, temperature=self.config.temperature, rows=rows)
+        targets = self.mix_targets(batch, self.targets)
+        rows = self.count_rows(targets)
+        return compute_dks_terms(
+            logits, targets, alpha=self.config.alpha, temperature=self.config.temperature, rows=rows
+        )
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         return torch.stack(self.terms(network, batch)).sum()

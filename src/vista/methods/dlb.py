@@ -23,7 +23,7 @@ class Terms(NamedTuple):
     distillation: Tensor
 
 
-def dlb_terms(
+def compute_dlb_terms(
     logits: Tensor,
     targets: Tensor,
     again: Tensor,
@@ -88,7 +88,7 @@ class Dlb(Method):
         # A batch has draws for as many pictures as it has samples, so a short one gives the views in portions.
         views = [batch.view(1, part) for part in self.last_index.split(len(batch.index))]
         again = network(torch.cat(views))  # a forward pass of its own, as in the source
-        terms = dlb_terms(
+        terms = compute_dlb_terms(
             logits,
             self.targets(batch.index),
             again,

@@ -17,17 +17,17 @@ NEUTRAL: dict[str, Any] = {"weight": 0.0}
 CLAMP = 1e-4  # of the source: keeps the logarithm away from minus infinity
 
 
-def clamped_probs(logits: Tensor) -> Tensor:
+def compute_clamped_probs(logits: Tensor) -> Tensor:
     r""":math:`p = \mathrm{clip}(\sigma(z), 10^{-4}, 1 - 10^{-4})`, ``[B, K]``."""
     return wide(logits).softmax(dim=1).clamp(CLAMP, 1.0 - CLAMP)
 
 
-def remembered(targets: Tensor, probs: Tensor, momentum: float) -> Tensor:
+def update_running_mean(targets: Tensor, probs: Tensor, momentum: float) -> Tensor:
     r""":math:`t \leftarrow b\,t + (1 - b)\,p / \sum_k p_k`, all ``[B, K]``."""
     return (probs / probs.sum(dim=1, keepdim=True)).lerp(targets, momentum)
 
 
-def early_learning_term(probs: Tensor, targets: Tensor) -> Tensor:
+def compute_early_learning_term(probs: Tensor, targets: Tensor) -> Tensor:
     r""":math:`\frac1B \sum_i \log(1 - \langle t_i, p_i \rangle)`, both ``[B, K]``; it falls as they agree."""
     return (1.0 - (targets * probs).sum(dim=1)).log().mean()
 
@@ -62,13 +62,13 @@ class EarlyLearningRegularisation(Method):
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         logits = network(batch.x)
-        probs = clamped_probs(logits)
+        probs = compute_clamped_probs(logits)
         with torch.no_grad():
             past = self.memory.index_select(0, batch.index)
-            targets = remembered(past, probs.to(past.dtype), self.config.momentum)
+            targets = update_running_mean(past, probs.to(past.dtype), self.config.momentum)
             self.memory.index_copy_(0, batch.index, targets)
         hard = self.cross_entropy(logits, self.task.one_hot(batch.index))
-        loss: Tensor = hard + self.config.weight * early_learning_term(probs, targets)
+        loss: Tensor = hard + self.config.weight * compute_early_learning_term(probs, targets)
         return loss
 
     def final_teacher(self) -> Tensor:

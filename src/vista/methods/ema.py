@@ -22,7 +22,7 @@ def move_towards(average: Sequence[Tensor], current: Sequence[Tensor], rate: Ten
     torch._foreach_add_(list(average), change)
 
 
-def rate(step: Tensor, decay: float) -> Tensor:
+def compute_rate(step: Tensor, decay: float) -> Tensor:
     r""":math:`1 - \min(d, \frac{1 + n}{10 + n})` after ``n`` earlier steps: a young average forgets faster."""
     return 1.0 - torch.clamp((1.0 + step) / (10.0 + step), max=decay)
 
@@ -59,7 +59,9 @@ class ExponentialMovingAverage(Method):
                 pairs.append((mean, latest))
             else:
                 mean.copy_(latest)
-        move_towards([mean for mean, _ in pairs], [latest for _, latest in pairs], rate(self.step, self.config.decay))
+        move_towards(
+            [mean for mean, _ in pairs], [latest for _, latest in pairs], compute_rate(self.step, self.config.decay)
+        )
         self.step.add_(1.0)
 
     def evaluated(self, network: nn.Module) -> nn.Module:

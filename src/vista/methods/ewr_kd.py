@@ -16,18 +16,18 @@ from vista.teacher import blend_labelled
 NEUTRAL: dict[str, Any] = {"alpha": 0.0}
 
 
-def uncertainty(probs: Tensor) -> Tensor:
+def measure_uncertainty(probs: Tensor) -> Tensor:
     r""":math:`u_i = H(p_i) / \log K`, ``[B, 1]`` from ``[B, K]``: 0 for a one-hot row, 1 for a uniform one."""
     entropy: Tensor = torch.special.entr(probs).sum(dim=1, keepdim=True)
     return entropy / math.log(probs.shape[1])
 
 
-def certain_targets(hard: Tensor, previous: Tensor, alpha: Tensor) -> Tensor:
+def blend_by_certainty(hard: Tensor, previous: Tensor, alpha: Tensor) -> Tensor:
     r""":math:`(1 - a_i)\,\text{hard} + a_i\,\text{previous}` with :math:`a_i = \alpha (1 - u_i)`, all ``[B, K]``.
 
     A row without label is the previous prediction alone.
     """
-    trust = alpha * (1.0 - uncertainty(previous)).clamp(min=0.0)
+    trust = alpha * (1.0 - measure_uncertainty(previous)).clamp(min=0.0)
     return blend_labelled(hard, previous, trust)
 
 
@@ -57,4 +57,4 @@ class EpochWiseRegularisation(LastPrediction):
         self.alpha.fill_(self.config.alpha * epoch / self.task.epochs)
 
     def targets(self, index: Tensor) -> Tensor:
-        return certain_targets(self.task.one_hot(index), self.memory.index_select(0, index), self.alpha)
+        return blend_by_certainty(self.task.one_hot(index), self.memory.index_select(0, index), self.alpha)

@@ -28,12 +28,12 @@ class Terms(NamedTuple):
     attention: Tensor
 
 
-def attention(features: Tensor) -> Tensor:
+def compute_attention(features: Tensor) -> Tensor:
     """Where a map ``[B, C, h, w]`` is active: its ReLU squared, averaged over channels, ``[B, h * w]``, of length 1."""
     return F.normalize(F.relu(wide(features)).square().mean(dim=1).flatten(1), dim=1)
 
 
-def frskd_terms(
+def compute_frskd_terms(
     logits: Tensor,
     teacher_logits: Tensor,
     maps: Sequence[Tensor],
@@ -46,9 +46,12 @@ def frskd_terms(
     rows: Tensor | None = None,
 ) -> Terms:
     r""":math:`\mathrm{CE}(p, y) + \mathrm{CE}(q, y) + \alpha T^2\, \mathrm{KL}(\bar q \| p)
-    + \beta \sum_l \mathrm{mean}\,(A(f_l) - \bar A(t_l))^2`, with :math:`A` the :func:`attention` and the bar a stopped
+    + \beta \sum_l \mathrm{mean}\,(A(f_l) - \bar A(t_l))^2`, with :math:`A` the :func:`compute_attention` and the bar a stopped
     gradient; :math:`p, f` are the network's, :math:`q, t` the pyramid's."""
-    gaps = [(attention(own) - attention(refined.detach())).square().mean() for own, refined in zip(maps, teacher_maps)]
+    gaps = [
+        (compute_attention(own) - compute_attention(refined.detach())).square().mean()
+        for own, refined in zip(maps, teacher_maps)
+    ]
     return Terms(
         soft_cross_entropy(logits, targets, rows=rows),
         soft_cross_entropy(teacher_logits, targets, rows=rows),
@@ -57,27 +60,27 @@ def frskd_terms(
     )
 
 
-def convolve(inputs: int, outputs: int) -> nn.Sequential:
+def make_projection(inputs: int, outputs: int) -> nn.Sequential:
     """A 1x1 convolution and BatchNorm."""
     return nn.Sequential(nn.Conv2d(inputs, outputs, 1, bias=False), nn.BatchNorm2d(outputs))
 
 
-def refine(channels: int, depth: int) -> nn.Sequential:
+def make_refinement(channels: int, depth: int) -> nn.Sequential:
     """``depth`` times ReLU, a 3x3 convolution within each channel, a 1x1 one across them, BatchNorm."""
     layers: list[nn.Module] = []
     for _ in range(depth):
         within = nn.Conv2d(channels, channels, 3, padding=1, groups=channels, bias=False)
-        layers += [nn.ReLU(), within, *convolve(channels, channels)]
+        layers += [nn.ReLU(), within, *make_projection(channels, channels)]
     return nn.Sequential(*layers)
 
 
-class Fuse(nn.Module):
+class WeightedFusion(nn.Module):
     """Maps of one size, averaged with learned weights that are kept positive and sum to one, then refined."""
 
     def __init__(self, inputs: int, channels: int, depth: int) -> None:
         super().__init__()
         self.weights = nn.Parameter(torch.ones(inputs))
-        self.refine = refine(channels, depth)
+        self.refine = make_refinement(channels, depth)
 
     def forward(self, *maps: Tensor) -> Tensor:
         weights = F.relu(self.weights)
@@ -93,13 +96,13 @@ class Pyramid(nn.Module):
         super().__init__()
         sizes = [width * c for c in channels]
         steps = list(pairwise(sizes))
-        self.lateral = nn.ModuleList(convolve(c, size) for c, size in zip(channels, sizes))
-        self.up = nn.ModuleList(convolve(deep, shallow) for shallow, deep in steps)
-        self.down = nn.ModuleList(convolve(shallow, deep) for shallow, deep in steps)
-        self.fuse_up = nn.ModuleList(Fuse(2, shallow, depth) for shallow, _ in steps)
+        self.lateral = nn.ModuleList(make_projection(c, size) for c, size in zip(channels, sizes))
+        self.up = nn.ModuleList(make_projection(deep, shallow) for shallow, deep in steps)
+        self.down = nn.ModuleList(make_projection(shallow, deep) for shallow, deep in steps)
+        self.fuse_up = nn.ModuleList(WeightedFusion(2, shallow, depth) for shallow, _ in steps)
         # The deepest map has no other way to the bottom-up path than its lateral one, the rest have two.
         inputs = [3] * (len(steps) - 1) + [2]
-        self.fuse_down = nn.ModuleList(Fuse(n, deep, depth) for n, (_, deep) in zip(inputs, steps))
+        self.fuse_down = nn.ModuleList(WeightedFusion(n, deep, depth) for n, (_, deep) in zip(inputs, steps))
         self.head = nn.Linear(sizes[-1], num_classes)
 
     def forward(self, maps: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
@@ -160,9 +163,9 @@ class Frskd(Method):
         maps = staged.stages(batch.x)
         logits = staged.classify(staged.embed(maps[-1]))
         teacher_logits, teacher_maps = self.pyramid(maps)
-        targets = self.mixed(batch, self.targets)
+        targets = self.mix_targets(batch, self.targets)
         config = self.config
-        return frskd_terms(
+        return compute_frskd_terms(
             logits,
             teacher_logits,
             maps,
@@ -171,7 +174,7 @@ class Frskd(Method):
             alpha=config.alpha,
             beta=config.beta,
             temperature=config.temperature,
-            rows=self.rows(targets),
+            rows=self.count_rows(targets),
         )
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:

@@ -16,7 +16,7 @@ NEUTRAL: dict[str, Any] = {"rounds": 0}  # the training is plain at every settin
 SMALLEST = 2.0**-25  # half of float16's smallest number
 
 
-class Fused(NamedTuple):
+class FusedPredictions(NamedTuple):
     """Mean predictions of the chosen states, and which these are."""
 
     val: Tensor  # [m, K]
@@ -32,7 +32,7 @@ def fuse(
     window: int = 3,
     step: float = 0.05,
     rounds: int = 10,
-) -> Fused:
+) -> FusedPredictions:
     r""":math:`\sum_e w_e\, p_e(x)` for validation and test samples, the weights chosen on the validation samples alone.
 
     ``val_probs`` and ``test_probs`` are the probabilities ``[m, K]`` and ``[T, K]`` of epochs 1 to E.
@@ -42,7 +42,7 @@ def fuse(
     weights = fusion.fusion_weights(val_probs, val_labels, window=window, step=step, rounds=rounds)
     val, test = (teacher.teacher({s: probs[s - 1] for s in weights}, weights) for probs in (val_probs, test_probs))
     # Stored in float16 a small probability may be zero, which has no logarithm.
-    return Fused(val.clamp_(min=SMALLEST), test.clamp_(min=SMALLEST), weights)
+    return FusedPredictions(val.clamp_(min=SMALLEST), test.clamp_(min=SMALLEST), weights)
 
 
 class KnowledgeFusion(Method):

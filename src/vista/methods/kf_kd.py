@@ -30,23 +30,23 @@ def split_epochs(first: float, epochs: int) -> int:
     return min(max(1, round(first * epochs)), epochs - 1)
 
 
-def floating_state(network: nn.Module) -> Iterator[Tensor]:
+def list_float_tensors(network: nn.Module) -> Iterator[Tensor]:
     """Weights and running statistics."""
     yield from (t for t in (*network.parameters(), *network.buffers()) if t.is_floating_point())
 
 
-def integral_state(network: nn.Module) -> Iterator[Tensor]:
+def list_integer_tensors(network: nn.Module) -> Iterator[Tensor]:
     """Counters, and what a network looks things up by: indices, masks."""
     yield from (t for t in network.buffers() if not t.is_floating_point() and not t.is_complex())
 
 
-def flat(tensors: Iterable[Tensor]) -> Tensor:
+def flatten_tensors(tensors: Iterable[Tensor]) -> Tensor:
     parts = [tensor.detach().flatten() for tensor in tensors]
     return torch.cat(parts) if parts else torch.zeros(0)
 
 
-def restore(tensors: Iterable[Tensor], values: Tensor) -> None:
-    """Write what :func:`flat` made of them back."""
+def restore_tensors(tensors: Iterable[Tensor], values: Tensor) -> None:
+    """Write what :func:`flatten_tensors` made of them back."""
     start = 0
     for tensor in tensors:
         tensor.copy_(values[start : start + tensor.numel()].view(tensor.shape))
@@ -106,8 +106,8 @@ class KnowledgeFusionDistilled(Method):
         self.register_buffer("seen", torch.zeros(task.num_samples, dtype=torch.uint8, device=device))
         self.register_buffer("fused", torch.zeros(task.num_samples, task.num_classes, device=device))
         self.register_buffer("alpha_now", torch.zeros(1, device=device))
-        self.register_buffer("initial", flat(floating_state(network)))
-        self.register_buffer("initial_integral", flat(integral_state(network)).long())
+        self.register_buffer("initial", flatten_tensors(list_float_tensors(network)))
+        self.register_buffer("initial_integral", flatten_tensors(list_integer_tensors(network)).long())
         self._predictions: dict[int, dict[str, Tensor]] = {}  # of the first part, by epoch, on the host
 
     def begin_epoch(self, epoch: int) -> None:
@@ -121,7 +121,7 @@ class KnowledgeFusionDistilled(Method):
         losses, probs = cross_entropy_and_probs(network(batch.x), targets)
         self.current.index_copy_(0, batch.index, probs.to(self.current.dtype))
         self.seen.index_fill_(0, batch.index, 1)
-        return reduce(losses, "mean", None, self.rows(targets))
+        return reduce(losses, "mean", None, self.count_rows(targets))
 
     @torch.no_grad()
     def end_epoch(self, end: EpochEnd) -> dict[str, Any]:
@@ -145,8 +145,8 @@ class KnowledgeFusionDistilled(Method):
         )
         self.fused.copy_(teacher.teacher({s: self._predictions[s]["train"] for s in weights}, weights))
         self._predictions.clear()
-        restore(floating_state(network), self.initial)
-        restore(integral_state(network), self.initial_integral)
+        restore_tensors(list_float_tensors(network), self.initial)
+        restore_tensors(list_integer_tensors(network), self.initial_integral)
         return {"fused": {str(s): weight for s, weight in weights.items()}}
 
     def final_teacher(self) -> Tensor:

@@ -13,7 +13,7 @@ from vista.methods.base import Method
 NEUTRAL: dict[str, Any] = {"epsilon": 0.0}
 
 
-def smooth(hard: Tensor, epsilon: float) -> Tensor:
+def smooth_labels(hard: Tensor, epsilon: float) -> Tensor:
     r"""Rows ``[B, K]`` with :math:`1 - \epsilon` at the label and :math:`\epsilon / (K - 1)` elsewhere.
 
     A row of zeros (no label) stays one.
@@ -39,4 +39,4 @@ class LabelSmoothing(Method):
             unit_interval(self.epsilon, "epsilon")
 
     def targets(self, index: Tensor) -> Tensor:
-        return smooth(self.task.one_hot(index), self.config.epsilon)
+        return smooth_labels(self.task.one_hot(index), self.config.epsilon)

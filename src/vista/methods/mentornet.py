@@ -15,7 +15,7 @@ from vista.methods.base import Batch, Method, Task
 NEUTRAL: dict[str, Any] = {"burn_in": 1.0, "early_dropout": 0.0, "dropout": 0.0}
 
 
-def percentile(losses: Tensor, share: float, labelled: Tensor) -> Tensor:
+def compute_percentile(losses: Tensor, share: float, labelled: Tensor) -> Tensor:
     """The loss, 0-d, that ``share`` of the ``labelled`` ones reach at most, the nearest rank; nothing labelled: inf."""
     ascending = losses.masked_fill(~labelled, torch.inf).sort().values
     last = labelled.sum() - 1
@@ -23,7 +23,7 @@ def percentile(losses: Tensor, share: float, labelled: Tensor) -> Tensor:
     return ascending.index_select(0, place.view(1)).squeeze(0)
 
 
-def curriculum(losses: Tensor, threshold: Tensor, width: float, everything: Tensor, gradual: Tensor) -> Tensor:
+def weigh_by_curriculum(losses: Tensor, threshold: Tensor, width: float, everything: Tensor, gradual: Tensor) -> Tensor:
     r"""Weights ``[B]`` of the samples with these losses, by their distance :math:`d` to the threshold.
 
     All ones while ``everything`` is true; then :math:`[d \le 0]` (self-paced), and with ``gradual``
@@ -34,7 +34,7 @@ def curriculum(losses: Tensor, threshold: Tensor, width: float, everything: Tens
     return torch.where(everything, 1.0, weight)
 
 
-def keep(draws: Tensor, share: Tensor) -> Tensor:
+def keep_random_share(draws: Tensor, share: Tensor) -> Tensor:
     """Which ``floor(B * share)`` samples stay, and one at least: those with the smallest ``draws``; bool ``[B]``."""
     return draws.argsort().argsort() < (len(draws) * share).floor().clamp(min=1)
 
@@ -91,17 +91,17 @@ class MentorNet(Method):
         self.kept.fill_(1.0 - (config.early_dropout if progress < config.early else config.dropout))
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
-        targets = self.mixed(batch, self.task.one_hot)
+        targets = self.mix_targets(batch, self.task.one_hot)
         losses = soft_cross_entropy(network(batch.x), targets, reduction="none")
         with torch.no_grad():
             weight = self._weights(losses.detach(), targets.sum(dim=1) > 0)
-        return reduce(losses, "mean", weight, self.rows(targets))
+        return reduce(losses, "mean", weight, self.count_rows(targets))
 
     def _weights(self, losses: Tensor, labelled: Tensor) -> Tensor:
         config = self.config
-        latest = percentile(losses, config.percentile, labelled)
+        latest = compute_percentile(losses, config.percentile, labelled)
         moved = self.threshold * config.momentum + latest * (1.0 - config.momentum)
         self.threshold.copy_(torch.where(labelled.any(), moved, self.threshold))
-        weight = curriculum(losses, self.threshold, config.width, self.everything, self.gradual)
+        weight = weigh_by_curriculum(losses, self.threshold, config.width, self.everything, self.gradual)
         draws = torch.rand(losses.shape, generator=self.task.generator, device=losses.device)
-        return weight * keep(draws, self.kept)
+        return weight * keep_random_share(draws, self.kept)

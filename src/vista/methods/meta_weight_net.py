@@ -19,25 +19,25 @@ WEIGHER = ("hidden_weight", "hidden_bias", "output_weight", "output_bias")
 DECAY_MEAN, DECAY_SQUARE, EPSILON = 0.9, 0.999, 1e-8  # Adam's usual ones
 
 
-def sample_losses(logits: Tensor, targets: Tensor) -> Tensor:
+def compute_sample_losses(logits: Tensor, targets: Tensor) -> Tensor:
     """Cross-entropy of each row ``[B]``, in operations that can be differentiated twice."""
     return -(wide(logits).log_softmax(dim=-1) * targets).sum(dim=-1)
 
 
-def sample_weights(losses: Tensor, weigher: Mapping[str, Tensor]) -> Tensor:
+def compute_sample_weights(losses: Tensor, weigher: Mapping[str, Tensor]) -> Tensor:
     r""":math:`w_i = \sigma(v^\top \mathrm{relu}(u\,\ell_i + a) + c)`, ``[B]``, for losses ``[B]`` taken as numbers."""
     given = losses.detach().float().unsqueeze(1)
     hidden = (given * weigher["hidden_weight"] + weigher["hidden_bias"]).relu()
     return ((hidden * weigher["output_weight"]).sum(dim=1) + weigher["output_bias"]).sigmoid()
 
 
-def weighted_mean(losses: Tensor, weights: Tensor, rows: Tensor | None = None) -> Tensor:
+def compute_weighted_mean(losses: Tensor, weights: Tensor, rows: Tensor | None = None) -> Tensor:
     r""":math:`\frac1B \sum_i w_i \ell_i`: the weights are not normalised. ``rows`` have a target, else all ``B``."""
     total = (losses * weights).sum()
     return total / (len(losses) if rows is None else rows)
 
 
-def virtual_step(network: nn.Module, loss: Tensor, lr: float) -> dict[str, Tensor]:
+def take_virtual_step(network: nn.Module, loss: Tensor, lr: float) -> dict[str, Tensor]:
     """The network's parameters after one plain gradient step on ``loss``, still a function of what ``loss`` is of."""
     parameters = {name: p for name, p in network.named_parameters() if p.requires_grad}
     gradients = torch.autograd.grad(loss, list(parameters.values()), create_graph=True, allow_unused=True)
@@ -91,12 +91,12 @@ class MetaWeightNet(Method):
         return {name: self.get_buffer(name) for name in WEIGHER}
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
-        targets = self.mixed(batch, self.targets)
-        rows = self.rows(targets)
+        targets = self.mix_targets(batch, self.targets)
+        rows = self.count_rows(targets)
         with sdpa_kernel(SDPBackend.MATH):  # attention's fused kernels have no second derivative
-            losses = sample_losses(network(batch.x), targets)
+            losses = compute_sample_losses(network(batch.x), targets)
             self._learn_to_weigh(network, batch, losses, rows)
-        return weighted_mean(losses, sample_weights(losses, self.weigher()), rows)
+        return compute_weighted_mean(losses, compute_sample_weights(losses, self.weigher()), rows)
 
     def _learn_to_weigh(self, network: nn.Module, batch: Batch, losses: Tensor, rows: Tensor | None) -> None:
         """Change the weigher so that a step of the network by its weights would serve the validation samples better.
@@ -104,8 +104,8 @@ class MetaWeightNet(Method):
         The real step starts from the same weights and the same pictures as the virtual one, so both share ``losses``.
         """
         weigher = {name: tensor.clone().requires_grad_() for name, tensor in self.weigher().items()}
-        virtual_loss = weighted_mean(losses, sample_weights(losses, weigher), rows)
-        virtual = virtual_step(network, virtual_loss, self.config.virtual_lr)
+        virtual_loss = compute_weighted_mean(losses, compute_sample_weights(losses, weigher), rows)
+        virtual = take_virtual_step(network, virtual_loss, self.config.virtual_lr)
         # BatchNorm's statistics of the virtual network go to copies: validation samples must not move the real ones.
         copies = {name: buffer.clone() for name, buffer in network.named_buffers()}
         pictures, labels = batch.validation()

@@ -24,7 +24,7 @@ def progressive_targets(hard: Tensor, previous: Tensor, alpha: Tensor) -> Tensor
     return blend_labelled(hard, previous, alpha)
 
 
-def share(epoch: int, epochs: int, kind: Literal["linear", "exp"], k: float) -> float:
+def compute_share(epoch: int, epochs: int, kind: Literal["linear", "exp"], k: float) -> float:
     r"""How far the schedule is in epoch ``t``: :math:`t / E`, or VISTA's :math:`\beta_{t-1}` (0 in epochs 1 and 2)."""
     if kind == "linear":
         return epoch / epochs
@@ -62,7 +62,7 @@ class ProgressiveSelfKD(LastPrediction):
 
     def begin_epoch(self, epoch: int) -> None:
         config = self.config
-        self.alpha.fill_(config.alpha * share(epoch, self.task.epochs, config.schedule, config.k))
+        self.alpha.fill_(config.alpha * compute_share(epoch, self.task.epochs, config.schedule, config.k))
 
     def targets(self, index: Tensor) -> Tensor:
         return progressive_targets(self.task.one_hot(index), self.memory.index_select(0, index), self.alpha)

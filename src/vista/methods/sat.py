@@ -15,7 +15,7 @@ from vista.methods.base import Batch, Method, Task
 NEUTRAL: dict[str, Any] = {"start": 1.0}
 
 
-def adapt(targets: Tensor, probs: Tensor, momentum: Tensor) -> Tensor:
+def adapt_targets(targets: Tensor, probs: Tensor, momentum: Tensor) -> Tensor:
     r""":math:`t \leftarrow a t + (1 - a) p`, all ``[B, K]``; ``momentum`` is 0-d, and at 1 nothing moves.
 
     A row of zeros (no label) takes the prediction itself, because only the direction of its first step is known.
@@ -25,7 +25,7 @@ def adapt(targets: Tensor, probs: Tensor, momentum: Tensor) -> Tensor:
     return torch.where(empty, probs * (momentum < 1.0), moved)
 
 
-def weighted_loss(logits: Tensor, targets: Tensor) -> Tensor:
+def compute_weighted_loss(logits: Tensor, targets: Tensor) -> Tensor:
     r""":math:`\sum_i w_i\,\mathrm{CE}(t_i, p_i) / \sum_i w_i` with :math:`w_i = \max_k t_{ik}`: weights of mean one."""
     weight = targets.amax(dim=1)
     share = weight / weight.sum().clamp(min=torch.finfo(weight.dtype).tiny)
@@ -70,9 +70,9 @@ class SelfAdaptiveTraining(Method):
         logits = network(batch.x)
         with torch.no_grad():
             probs = wide(logits).softmax(dim=1).to(self.memory.dtype)
-            targets = adapt(self.memory.index_select(0, batch.index), probs, self.momentum)
+            targets = adapt_targets(self.memory.index_select(0, batch.index), probs, self.momentum)
             self.memory.index_copy_(0, batch.index, targets)
-        return weighted_loss(logits, targets)
+        return compute_weighted_loss(logits, targets)
 
     def final_teacher(self) -> Tensor:
         return self.memory

@@ -16,7 +16,7 @@ from vista.models.staged import Staged
 NEUTRAL: dict[str, Any] = {"weight": 0.0}
 
 
-def dropout_consistency(first: Tensor, second: Tensor, temperature: float, detach: bool = False) -> Tensor:
+def compute_dropout_consistency(first: Tensor, second: Tensor, temperature: float, detach: bool = False) -> Tensor:
     r""":math:`T^2 (\mathrm{KL}(p_1 \| p_2) + \mathrm{KL}(p_2 \| p_1))` of two predictions' logits ``[B, K]``.
 
     ``detach`` stops the gradient through the teaching side of each.
@@ -58,7 +58,7 @@ class SdDropout(Method):
                 "vista.models does, a network of your own does as a subclass of vista.models.Staged"
             )
 
-    def thinned(self, features: Tensor) -> Tensor:
+    def drop_features(self, features: Tensor) -> Tensor:
         """Features ``[B, F]``, each zero with probability ``p``, else divided by ``1 - p``."""
         draws = torch.rand(features.shape, generator=self.task.generator, device=features.device)
         thinned: Tensor = features * (draws >= self.config.p) / (1.0 - self.config.p)
@@ -67,7 +67,9 @@ class SdDropout(Method):
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         staged, config = cast(Staged, network), self.config
         features = staged.embed(staged.stages(batch.x)[-1])
-        hard = self.cross_entropy(staged.classify(features), self.mixed(batch, self.targets))
-        first, second = staged.classify(self.thinned(features)), staged.classify(self.thinned(features))
-        agreement: Tensor = config.weight * dropout_consistency(first, second, config.temperature, config.detach)
+        hard = self.cross_entropy(staged.classify(features), self.mix_targets(batch, self.targets))
+        first, second = staged.classify(self.drop_features(features)), staged.classify(self.drop_features(features))
+        agreement: Tensor = config.weight * compute_dropout_consistency(
+            first, second, config.temperature, config.detach
+        )
         return hard + agreement

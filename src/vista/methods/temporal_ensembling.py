@@ -17,7 +17,7 @@ from vista.methods.base import Batch, Method, Task
 NEUTRAL: dict[str, Any] = {"weight": 0.0}
 
 
-def ramp(epoch: int, epochs: int, length: float) -> float:
+def compute_ramp(epoch: int, epochs: int, length: float) -> float:
     r""":math:`e^{-5 (1 - T)^2}` with :math:`T = \min(1, \frac{t - 1}{\text{length} \cdot E})`; 0 in epoch 1."""
     if epoch == 1:
         return 0.0
@@ -25,7 +25,7 @@ def ramp(epoch: int, epochs: int, length: float) -> float:
     return math.exp(-5.0 * (1.0 - done) ** 2)
 
 
-def corrected(memory: Tensor) -> Tensor:
+def correct_bias(memory: Tensor) -> Tensor:
     r""":math:`Z / (1 - a^t)`, ``[B, K]``. A row's sum is that very factor, because each prediction sums to one.
 
     A row of zeros, never seen, stays one.
@@ -33,7 +33,7 @@ def corrected(memory: Tensor) -> Tensor:
     return memory / memory.sum(dim=1, keepdim=True).clamp(min=torch.finfo(memory.dtype).tiny)
 
 
-def consistency(probs: Tensor, teacher: Tensor) -> Tensor:
+def compute_consistency(probs: Tensor, teacher: Tensor) -> Tensor:
     r""":math:`\frac{1}{BK} \sum_i \|p_i - \tilde z_i\|^2`, rows without teacher (all zeros) left out; ``[B, K]``."""
     known = teacher.amax(dim=1, keepdim=True) > 0
     return F.mse_loss(probs * known, teacher)
@@ -75,7 +75,7 @@ class TemporalEnsembling(Method):
 
     def begin_epoch(self, epoch: int) -> None:
         height = self.config.weight * self.labelled_share
-        self.weight.fill_(height * ramp(epoch, self.task.epochs, self.config.ramp))
+        self.weight.fill_(height * compute_ramp(epoch, self.task.epochs, self.config.ramp))
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         logits = network(batch.x)
@@ -83,7 +83,7 @@ class TemporalEnsembling(Method):
         past = self.memory.index_select(0, batch.index)
         self.memory.index_copy_(0, batch.index, probs.detach().to(past.dtype).lerp(past, self.config.momentum))
         hard = self.cross_entropy(logits, self.task.one_hot(batch.index))
-        return hard + self.weight * consistency(probs, corrected(past))
+        return hard + self.weight * compute_consistency(probs, correct_bias(past))
 
     def final_teacher(self) -> Tensor:
-        return corrected(self.memory)
+        return correct_bias(self.memory)

@@ -23,7 +23,7 @@ DEFAULTS = {
 }
 
 
-def teacher_levels(classes: int, temperature: float) -> tuple[float, float]:
+def compute_teacher_levels(classes: int, temperature: float) -> tuple[float, float]:
     r""":math:`\sigma(u / T)` at the label, where :math:`u` = 0.99, and elsewhere, where it is :math:`0.01 / (K - 1)`.
 
     The temperature softens the probabilities :math:`u` themselves, as the source does.
@@ -34,16 +34,16 @@ def teacher_levels(classes: int, temperature: float) -> tuple[float, float]:
     return label / total, other / total
 
 
-def virtual_teacher(hard: Tensor, temperature: float) -> Tensor:
+def make_virtual_teacher(hard: Tensor, temperature: float) -> Tensor:
     """Teachers ``[B, K]`` of the rows ``hard``, of which it is a linear function: mixed labels give mixed teachers.
 
     A row of zeros (no label) stays one.
     """
-    label, other = teacher_levels(hard.shape[1], temperature)
+    label, other = compute_teacher_levels(hard.shape[1], temperature)
     return hard * (label - other) + hard.sum(dim=1, keepdim=True) * other
 
 
-def entropy(teacher: Tensor) -> Tensor:
+def compute_entropy(teacher: Tensor) -> Tensor:
     """Of each row ``[B]``: what separates a KL from a cross-entropy."""
     return -torch.xlogy(teacher, teacher).sum(dim=1)
 
@@ -95,13 +95,13 @@ class TeacherFreeKD(Method):
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         logits = network(batch.x)
-        hard = self.mixed(batch, self.task.one_hot)
+        hard = self.mix_targets(batch, self.task.one_hot)
         alpha, share = self.config.alpha, self.config.alpha * self.config.weight
         loss: Tensor
         if self.config.mode == "self":
             loss = self.cross_entropy(logits, hard) * (1.0 - alpha) + self._from_earlier(logits, batch) * share
             return loss
-        teacher = virtual_teacher(hard, self.config.temperature)
+        teacher = make_virtual_teacher(hard, self.config.temperature)
         target = hard * (1.0 - alpha) + teacher * share  # a KL is a cross-entropy less the teacher's entropy
         loss = self.cross_entropy(logits, target) - self._entropy(batch, teacher) * share
         return loss
@@ -109,9 +109,9 @@ class TeacherFreeKD(Method):
     def _entropy(self, batch: Batch, teacher: Tensor) -> Tensor | float:
         """Mean over the rows with a teacher: a number, unless CutMix has mixed two."""
         if batch.partner is not None:
-            rows = self.rows(teacher)
-            return entropy(teacher).sum() / (len(teacher) if rows is None else rows)
-        label, other = teacher_levels(teacher.shape[1], self.config.temperature)
+            rows = self.count_rows(teacher)
+            return compute_entropy(teacher).sum() / (len(teacher) if rows is None else rows)
+        label, other = compute_teacher_levels(teacher.shape[1], self.config.temperature)
         return -label * math.log(label) - ((teacher.shape[1] - 1) * other * math.log(other) if other else 0.0)
 
     def _from_earlier(self, logits: Tensor, batch: Batch) -> Tensor:

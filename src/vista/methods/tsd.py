@@ -15,7 +15,7 @@ from vista.methods.base import Batch, Method, Task
 NEUTRAL: dict[str, Any] = {"weight": 0.0}
 
 
-def recall(queues: Tensor, written: Tensor, group: Tensor) -> tuple[Tensor, Tensor]:
+def read_queues(queues: Tensor, written: Tensor, group: Tensor) -> tuple[Tensor, Tensor]:
     """Mean of what the queues hold for each ``group`` ``[B]``: probabilities ``[B, K]``, and whether anything is there.
 
     ``queues`` ``[G * Q + 1, K]`` has Q places for each group, zero while they are free, and a spare row at the end;
@@ -26,7 +26,7 @@ def recall(queues: Tensor, written: Tensor, group: Tensor) -> tuple[Tensor, Tens
     return places.index_select(0, group).sum(dim=1) / held.clamp(min=1).unsqueeze(1), held > 0
 
 
-def remember(queues: Tensor, written: Tensor, group: Tensor, probs: Tensor) -> None:
+def append_to_queues(queues: Tensor, written: Tensor, group: Tensor, probs: Tensor) -> None:
     """Append ``probs`` ``[B, K]`` to the queues of ``group`` ``[B]`` in place, oldest out; a group of -1 is left out.
 
     Of more than Q newcomers to one queue the last Q stay. What is left out goes as zeros to the spare row, so that
@@ -45,7 +45,7 @@ def remember(queues: Tensor, written: Tensor, group: Tensor, probs: Tensor) -> N
     written.add_(arrivals)
 
 
-def tolerant_term(logits: Tensor, teacher: Tensor, known: Tensor, temperature: float) -> Tensor:
+def compute_tolerant_term(logits: Tensor, teacher: Tensor, known: Tensor, temperature: float) -> Tensor:
     r"""Batch mean of :math:`T^2\,\mathrm{KL}(\text{teacher} \,\|\, p)`, both at temperature T; 0 where not ``known``.
 
     Logits and teacher probabilities are ``[B, K]``, ``known`` is bool ``[B]``. A row that is its own teacher adds
@@ -98,8 +98,8 @@ class TolerantSelfDistillation(Method):
             wrong = (probs.argmax(dim=1) != labels).long()
             classes = labels.clamp(min=0)
             # Queue 2y holds the right predictions of class y, queue 2y + 1 the wrong ones.
-            teacher, known = recall(self.queues, self.written, 2 * classes + 1 - wrong)
-            remember(self.queues, self.written, torch.where(labels >= 0, 2 * classes + wrong, -1), probs)
-        term = tolerant_term(logits, teacher, known & (labels >= 0), self.config.temperature)
+            teacher, known = read_queues(self.queues, self.written, 2 * classes + 1 - wrong)
+            append_to_queues(self.queues, self.written, torch.where(labels >= 0, 2 * classes + wrong, -1), probs)
+        term = compute_tolerant_term(logits, teacher, known & (labels >= 0), self.config.temperature)
         loss: Tensor = self.cross_entropy(logits, self.task.one_hot(batch.index)) + self.config.weight * term
         return loss

@@ -58,10 +58,10 @@ class VistaMethod(Method):
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         logits, targets = network(batch.x), None
         if batch.partner is not None:
-            targets = self.mixed(batch, self.vista.targets)
+            targets = self.mix_targets(batch, self.vista.targets)
         if self.whole_batch is None or not self.task.has_missing_labels:
             return self.vista.loss(logits, batch.index, targets)
-        rows = self.rows(logits)
+        rows = self.count_rows(logits)
         assert rows is not None
         return self.vista.loss(logits, batch.index, targets, reduction="sum") / rows
 

@@ -26,13 +26,13 @@ def average_weights(states: dict[int, Tensor], weights: dict[int, float]) -> Ten
     return total
 
 
-def flat_parameters(network: nn.Module) -> Tensor:
+def flatten_parameters(network: nn.Module) -> Tensor:
     """All parameters as one vector ``[P]``, a copy."""
     return torch.cat([p.detach().flatten() for p in network.parameters()])
 
 
 @torch.no_grad()
-def draw_towards(network: nn.Module, target: Tensor, share: float) -> None:
+def pull_towards(network: nn.Module, target: Tensor, share: float) -> None:
     r""":math:`\theta \leftarrow (1-b)\,\theta + b\,\bar\theta`, in place."""
     start = 0
     for parameter in network.parameters():
@@ -103,14 +103,17 @@ class VistaEma(Method):
         share = min(schedule.beta(end.epoch, self.task.epochs, self.config.k), self.config.cap)
         if weights and share > 0 and end.epoch < self.task.epochs:
             average = average_weights(self._states, weights)
-            draw_towards(end.network, average.to(next(end.network.parameters()).device), share)
+            pull_towards(end.network, average.to(next(end.network.parameters()).device), share)
             re_estimate_batchnorm(end.network, end.train_pictures)
         return {"beta": share, "anchors": len(weights)}
 
     def _admit(self, end: EpochEnd) -> dict[int, float]:
         """The weights of the states that stay once the new one has joined."""
         correct = (end.val_logits.argmax(dim=1) == self.task.val_labels).cpu().numpy()
-        states, newest = {**self._states, end.epoch: flat_parameters(end.network).cpu()}, coverage.pack(correct[None])
+        states, newest = (
+            {**self._states, end.epoch: flatten_parameters(end.network).cpu()},
+            coverage.pack(correct[None]),
+        )
         kept, counts, self._bits = coverage.admit(
             sorted(self._states), self._bits, end.epoch, newest, m=len(correct), tau=self.config.tau
         )

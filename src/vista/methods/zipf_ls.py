@@ -17,13 +17,13 @@ from vista.models.staged import Staged
 NEUTRAL: dict[str, Any] = {"weight": 0.0}
 
 
-def non_target(values: Tensor, labels: Tensor) -> Tensor:
+def drop_target(values: Tensor, labels: Tensor) -> Tensor:
     """The columns ``[B, K - 1]`` of ``values`` ``[B, K]`` that are not the label; without label (-1) not class 0."""
     places = torch.arange(values.shape[1] - 1, device=values.device)
     return values.gather(1, places + (places >= labels.clamp(min=0).unsqueeze(1)))
 
 
-def votes(dense_logits: Tensor) -> Tensor:
+def count_votes(dense_logits: Tensor) -> Tensor:
     """How many positions of the map, enlarged twice, each class wins: float ``[B, K]`` from ``[B, K, h, w]``.
 
     The head is linear, so its outputs are enlarged in place of the features.
@@ -34,7 +34,7 @@ def votes(dense_logits: Tensor) -> Tensor:
     return (winners == classes).sum(dim=2).float()
 
 
-def zipf(scores: Tensor) -> Tensor:
+def compute_zipf_mass(scores: Tensor) -> Tensor:
     r""":math:`Z_k \propto 1 / r_k`, rows ``[B, C]`` that sum to one, by rank of the score, high to low.
 
     Equal scores share the best of their ranks, so classes without a vote share one mass.
@@ -45,18 +45,20 @@ def zipf(scores: Tensor) -> Tensor:
     return mass / mass.sum(dim=1, keepdim=True)
 
 
-def zipf_term(logits: Tensor, scores: Tensor, labels: Tensor, rows: Tensor | None = None) -> Tensor:
+def compute_zipf_term(logits: Tensor, scores: Tensor, labels: Tensor, rows: Tensor | None = None) -> Tensor:
     r"""Mean :math:`\mathrm{KL}(Z \,\|\, q)` over the rows with a label, :math:`q` the softmax of the other classes.
 
-    :math:`Z` is :func:`zipf` of all classes, without the label's.
+    :math:`Z` is :func:`compute_zipf_mass` of all classes, without the label's.
 
     Logits and scores are ``[B, K]``, labels ``[B]``. No gradient passes through the ranks. ``rows`` is what to divide
     by in place of the number of labels here.
     """
-    student = non_target(wide(logits), labels)
+    student = drop_target(wide(logits), labels)
     labelled = labels >= 0
     with torch.no_grad():
-        mass = non_target(zipf(scores), labels)  # the label has a rank as well, and its share goes to the others
+        mass = drop_target(
+            compute_zipf_mass(scores), labels
+        )  # the label has a rank as well, and its share goes to the others
         teacher = (mass / mass.sum(dim=1, keepdim=True)).log()
         teacher = torch.where(labelled.unsqueeze(1), teacher, student)  # its own teacher: such a row adds nothing
     return distillation_kl(student, teacher) * (len(labels) / (labelled.sum().clamp(min=1) if rows is None else rows))
@@ -84,7 +86,7 @@ class ZipfLabelSmoothing(Method):
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         logits, scores = self._logits_and_scores(network, batch.x)
-        hard = self.mixed(batch, self.task.one_hot)
+        hard = self.mix_targets(batch, self.task.one_hot)
         whole = self.whole_batch
         term = self._term(logits, scores, batch.index, whole.index if whole else None)
         if batch.partner is not None and batch.share is not None:
@@ -106,14 +108,14 @@ class ZipfLabelSmoothing(Method):
             logits = network(x)
         if dense is None or dense.shape[2] * dense.shape[3] == 1:
             return logits, wide(logits.detach())
-        return logits, votes(dense)
+        return logits, count_votes(dense)
 
     def _term(self, logits: Tensor, scores: Tensor, index: Tensor, of_all: Tensor | None) -> Tensor:
         """The term for the labels of ``index``; ``of_all`` are the same over all processes, where there are several."""
         rows = None
         if of_all is not None:
             rows = (self._labels(of_all) >= 0).sum().clamp(min=1) * (len(index) / len(of_all))
-        return zipf_term(logits, scores, self._labels(index), rows)
+        return compute_zipf_term(logits, scores, self._labels(index), rows)
 
     def _labels(self, index: Tensor) -> Tensor:
         return self.task.labels.index_select(0, index)

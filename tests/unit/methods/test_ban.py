@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from vista.methods import EarlierRun, choose
-from vista.methods.ban import NEUTRAL, Ban, teacher_cross_entropy
+from vista.methods.ban import NEUTRAL, Ban, compute_teacher_loss
 
 
 def log_softmax(z):
@@ -19,7 +19,7 @@ def log_softmax(z):
 def test_teacher_term_is_the_formula():
     logits, teacher = np.random.default_rng(0).normal(size=(2, 4, 3))
     expected = -(np.exp(log_softmax(teacher)) * log_softmax(logits)).sum(axis=1).mean()
-    given = teacher_cross_entropy(torch.from_numpy(logits), torch.from_numpy(teacher))
+    given = compute_teacher_loss(torch.from_numpy(logits), torch.from_numpy(teacher))
     np.testing.assert_allclose(float(given), expected, rtol=1e-10)
 
 

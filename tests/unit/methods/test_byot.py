@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from vista.methods import choose
-from vista.methods.byot import NEUTRAL, Byot, bottleneck, byot_terms, feature_gap
+from vista.methods.byot import NEUTRAL, Byot, compute_byot_terms, compute_feature_gap, make_bottleneck
 from vista.models import build
 
 
@@ -41,7 +41,7 @@ def test_terms_are_the_formula():
     ]
     deep = features[-1]
     gaps = [((f - deep) ** 2 * ((f > 0) | (deep > 0))).mean() for f in features[:-1]]
-    terms = byot_terms(
+    terms = compute_byot_terms(
         [torch.from_numpy(z) for z in logits],
         [torch.from_numpy(f) for f in features],
         torch.from_numpy(targets),
@@ -56,7 +56,7 @@ def test_terms_are_the_formula():
 def test_the_deepest_head_teaches_without_learning():
     logits = [torch.randn(4, 3, generator=torch.Generator().manual_seed(s)).requires_grad_() for s in (1, 2)]
     features = [torch.rand(4, 2, generator=torch.Generator().manual_seed(s)).requires_grad_() for s in (3, 4)]
-    terms = byot_terms(logits, features, torch.eye(3)[[0, 1, 2, 0]], alpha=0.5, beta=1.0, temperature=3.0)
+    terms = compute_byot_terms(logits, features, torch.eye(3)[[0, 1, 2, 0]], alpha=0.5, beta=1.0, temperature=3.0)
     (terms.distillation + terms.features).backward()
     assert logits[0].grad is not None
     assert logits[1].grad is None
@@ -70,13 +70,13 @@ def test_what_is_compared_are_pooled_maps_as_strongly_as_in_the_re_implementatio
     method = Byot(make_task(), network, Byot.Config(beta=1.0))
     maps = network.stages(batch.x)
     deep = maps[-1].mean(dim=(2, 3))
-    gaps = [feature_gap(neck(shallow).mean(dim=(2, 3)), deep) for neck, shallow in zip(method.necks, maps)]
+    gaps = [compute_feature_gap(neck(shallow).mean(dim=(2, 3)), deep) for neck, shallow in zip(method.necks, maps)]
     torch.testing.assert_close(method.terms(network, batch).features, sum(gaps))
 
 
 @pytest.mark.parametrize(("inputs", "inner"), [(16, 4), (3, 1)])
 def test_a_bottleneck_halves_the_map_through_a_quarter_of_its_channels(inputs, inner):
-    neck = bottleneck(inputs, 6)
+    neck = make_bottleneck(inputs, 6)
     assert neck(torch.rand(2, inputs, 8, 5)).shape == (2, 6, 4, 3)
     convolutions = [tuple(layer.weight.shape) for layer in neck if isinstance(layer, torch.nn.Conv2d)]
     assert convolutions == [(inner, inputs, 1, 1), (inner, inner, 3, 3), (6, inner, 1, 1)]

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from vista.methods import choose
-from vista.methods.cs_kd import NEUTRAL, CsKd, class_consistency
+from vista.methods.cs_kd import NEUTRAL, CsKd, compute_class_consistency
 
 
 def log_softmax(z):
@@ -24,7 +24,7 @@ def divergences(student, teacher, temperature):
 def test_consistency_is_the_divergence():
     logits, partner = np.random.default_rng(0).normal(size=(2, 4, 3))
     student, teacher = (torch.from_numpy(z).requires_grad_() for z in (logits, partner))
-    given = class_consistency(student, teacher, 4.0)
+    given = compute_class_consistency(student, teacher, 4.0)
     np.testing.assert_allclose(given.item(), divergences(logits, partner, 4.0).mean(), rtol=1e-10)
     given.backward()
     assert student.grad is not None
@@ -35,11 +35,11 @@ def test_the_mean_is_over_the_labelled_rows():
     logits, partner = np.random.default_rng(0).normal(size=(2, 4, 3))
     labelled = np.array([True, False, True, False])
     student = torch.from_numpy(logits).requires_grad_()
-    given = class_consistency(student, torch.from_numpy(partner), 4.0, torch.from_numpy(labelled))
+    given = compute_class_consistency(student, torch.from_numpy(partner), 4.0, torch.from_numpy(labelled))
     np.testing.assert_allclose(given.item(), divergences(logits, partner, 4.0)[labelled].mean(), rtol=1e-10)
     given.backward()
     assert student.grad.abs().sum(dim=1)[~torch.from_numpy(labelled)].max() < 1e-12
-    nobody = class_consistency(student, torch.from_numpy(partner), 4.0, torch.zeros(4, dtype=torch.bool))
+    nobody = compute_class_consistency(student, torch.from_numpy(partner), 4.0, torch.zeros(4, dtype=torch.bool))
     assert nobody.item() == pytest.approx(0.0, abs=1e-12)
 
 
@@ -66,7 +66,7 @@ def test_the_partner_is_another_view_of_the_pair_and_learns_nothing(make_task, F
     gradient = network.weight.grad.clone()
     network.zero_grad()
     partner = partner.detach()
-    (F.cross_entropy(own, task.labels[:4]) + 0.5 * class_consistency(own, partner, 4.0)).backward()
+    (F.cross_entropy(own, task.labels[:4]) + 0.5 * compute_class_consistency(own, partner, 4.0)).backward()
     torch.testing.assert_close(network.weight.grad, gradient)
 
 

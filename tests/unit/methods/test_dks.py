@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from vista.methods import choose
-from vista.methods.dks import NEUTRAL, Block, Branch, Dks, dks_terms
+from vista.methods.dks import NEUTRAL, Block, Branch, Dks, compute_dks_terms
 from vista.models import build
 
 
@@ -39,7 +39,7 @@ def test_terms_are_the_formula(temperature):
     for student, teacher in itertools.permutations(logits, 2):
         log_p, log_q = log_softmax(student / temperature), log_softmax(teacher / temperature)
         soft += (np.exp(log_q) * (log_q - log_p)).sum(axis=1).mean() * temperature**2
-    terms = dks_terms(
+    terms = compute_dks_terms(
         [torch.from_numpy(z) for z in logits], torch.from_numpy(targets), alpha=0.5, temperature=temperature
     )
     np.testing.assert_allclose([float(term) for term in terms], [hard[0], sum(hard[1:]), 0.5 * soft], rtol=1e-10)
@@ -49,14 +49,15 @@ def test_permuting_the_heads_leaves_the_loss():
     logits = list(torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64))
     targets = torch.eye(5, dtype=torch.float64)[[0, 1, 2, 3]]
     totals = [
-        float(sum(dks_terms(order, targets, alpha=1.0, temperature=2.0))) for order in itertools.permutations(logits)
+        float(sum(compute_dks_terms(order, targets, alpha=1.0, temperature=2.0)))
+        for order in itertools.permutations(logits)
     ]
     np.testing.assert_allclose(totals, totals[0], rtol=1e-12)
 
 
 def test_no_head_learns_by_teaching():
     student, teacher = (torch.randn(4, 3, generator=torch.Generator().manual_seed(s)).requires_grad_() for s in (1, 2))
-    dks_terms([student, teacher], torch.zeros(4, 3), alpha=1.0, temperature=1.0).synergy.backward()
+    compute_dks_terms([student, teacher], torch.zeros(4, 3), alpha=1.0, temperature=1.0).synergy.backward()
     # With T=1 a student's gradient is (p - q) / B, and it must be all there is.
     torch.testing.assert_close(student.grad, (student.softmax(1) - teacher.softmax(1)).detach() / 4)
 

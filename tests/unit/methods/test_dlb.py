@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from vista.methods import choose
-from vista.methods.dlb import NEUTRAL, Dlb, dlb_terms
+from vista.methods.dlb import NEUTRAL, Dlb, compute_dlb_terms
 
 
 def log_softmax(z):
@@ -51,7 +51,7 @@ def test_terms_are_the_formula_over_the_rows_that_count():
     hard = np.concatenate([(targets * log_softmax(logits)).sum(1), (again_targets * log_softmax(again)).sum(1)[valid]])
     soft = divergences(again, previous, 3.0)[valid].mean()
     given = (torch.from_numpy(a) for a in (logits, targets, again, again_targets, previous, valid))
-    terms = dlb_terms(*given, alpha=0.5, temperature=3.0)
+    terms = compute_dlb_terms(*given, alpha=0.5, temperature=3.0)
     np.testing.assert_allclose([float(t) for t in terms], [-hard.mean(), 0.5 * soft], rtol=1e-10)
 
 

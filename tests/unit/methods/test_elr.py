@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from vista.methods import choose
-from vista.methods.elr import NEUTRAL, clamped_probs, early_learning_term
+from vista.methods.elr import NEUTRAL, compute_clamped_probs, compute_early_learning_term
 
 
 def make(task, network, **options):
@@ -45,7 +45,7 @@ def test_of_a_sample_that_it_never_saw_it_says_nothing(make_task, Linear5):
 
 def test_a_certain_agreement_stays_finite():
     logits = torch.tensor([[200.0, 0.0, 0.0]], requires_grad=True)
-    term = early_learning_term(clamped_probs(logits), torch.tensor([[1.0, 0.0, 0.0]]))
+    term = compute_early_learning_term(compute_clamped_probs(logits), torch.tensor([[1.0, 0.0, 0.0]]))
     assert term.item() == pytest.approx(np.log(1e-4), rel=1e-2)
     term.backward()
     assert torch.isfinite(logits.grad).all()

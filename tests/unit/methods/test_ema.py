@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from vista.methods import choose
-from vista.methods.ema import NEUTRAL, move_towards, rate
+from vista.methods.ema import NEUTRAL, compute_rate, move_towards
 from vista.models import build
 
 
@@ -33,7 +33,7 @@ def test_the_average_moves_by_the_rate():
 
 def test_the_rate_starts_high_and_settles_at_one_minus_decay():
     steps = torch.tensor([0.0, 10.0, 1e6])
-    np.testing.assert_allclose(rate(steps, 0.999).numpy(), [0.9, 9 / 20, 0.001], rtol=1e-4)
+    np.testing.assert_allclose(compute_rate(steps, 0.999).numpy(), [0.9, 9 / 20, 0.001], rtol=1e-4)
 
 
 def test_parameters_and_statistics_follow_the_recurrence(make_task):

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from vista.methods import choose
-from vista.methods.ewr_kd import NEUTRAL, certain_targets, uncertainty
+from vista.methods.ewr_kd import NEUTRAL, blend_by_certainty, measure_uncertainty
 
 
 def make(task, network, **options):
@@ -24,7 +24,7 @@ def inputs(rows=3, seed=1):
 
 def test_uncertainty_is_0_for_one_class_and_1_for_all_alike():
     rows = torch.tensor([[1.0, 0.0, 0.0, 0.0], [0.25, 0.25, 0.25, 0.25], [0.5, 0.5, 0.0, 0.0]])
-    np.testing.assert_allclose(uncertainty(rows).squeeze(1).numpy(), [0.0, 1.0, 0.5], atol=1e-6)
+    np.testing.assert_allclose(measure_uncertainty(rows).squeeze(1).numpy(), [0.0, 1.0, 0.5], atol=1e-6)
 
 
 def test_two_epochs_against_numpy(make_task, FakeBatch, Linear5):
@@ -47,7 +47,7 @@ def test_two_epochs_against_numpy(make_task, FakeBatch, Linear5):
 def test_a_certain_prediction_is_blended_as_ps_kd_does_and_a_uniform_one_not_at_all():
     hard = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
     previous = torch.tensor([[0.0, 1.0, 0.0], [1 / 3, 1 / 3, 1 / 3]])
-    targets = certain_targets(hard, previous, torch.tensor(0.8))
+    targets = blend_by_certainty(hard, previous, torch.tensor(0.8))
     np.testing.assert_allclose(targets.numpy(), [[0.2, 0.8, 0.0], [1.0, 0.0, 0.0]], atol=1e-6)
 
 
@@ -62,7 +62,7 @@ def test_alpha_0_is_cross_entropy_exactly(make_task, FakeBatch, Linear5):
 
 def test_a_sample_without_label_learns_from_its_previous_prediction_alone():
     hard, previous = torch.zeros(1, 2), torch.tensor([[0.3, 0.7]])
-    assert torch.equal(certain_targets(hard, previous, torch.tensor(0.5)), previous)
+    assert torch.equal(blend_by_certainty(hard, previous, torch.tensor(0.5)), previous)
 
 
 def test_state_survives_saving(make_task, FakeBatch, Linear5):

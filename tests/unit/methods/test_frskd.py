@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from vista.methods import choose
-from vista.methods.frskd import NEUTRAL, Frskd, Fuse, Pyramid, frskd_terms
+from vista.methods.frskd import NEUTRAL, Frskd, Pyramid, WeightedFusion, compute_frskd_terms
 from vista.models import build
 
 
@@ -17,7 +17,7 @@ def log_softmax(z):
     return z - np.log(np.exp(z).sum(axis=1, keepdims=True))
 
 
-def attention(features):
+def compute_attention(features):
     strength = (np.maximum(features, 0) ** 2).mean(axis=1).reshape(len(features), -1)
     return strength / np.sqrt((strength**2).sum(axis=1, keepdims=True))
 
@@ -44,9 +44,9 @@ def test_terms_are_the_formula():
         -(targets * log_softmax(logits)).sum(axis=1).mean(),
         -(targets * log_softmax(teacher)).sum(axis=1).mean(),
         2.0 * (np.exp(log_q) * (log_q - log_p)).sum(axis=1).mean() * temperature**2,
-        100.0 * sum(((attention(f) - attention(t)) ** 2).mean() for f, t in zip(maps, refined)),
+        100.0 * sum(((compute_attention(f) - compute_attention(t)) ** 2).mean() for f, t in zip(maps, refined)),
     ]
-    terms = frskd_terms(
+    terms = compute_frskd_terms(
         torch.from_numpy(logits),
         torch.from_numpy(teacher),
         [torch.from_numpy(m) for m in maps],
@@ -89,7 +89,7 @@ def test_refined_maps_have_the_size_of_those_they_refine(sizes):
 
 
 def test_maps_are_averaged_by_weights_that_are_kept_positive():
-    fuse = Fuse(3, channels=2, depth=1)
+    fuse = WeightedFusion(3, channels=2, depth=1)
     fuse.refine = torch.nn.Identity()
     with torch.no_grad():
         fuse.weights.copy_(torch.tensor([3.0, -2.0, 1.0]))
@@ -99,7 +99,7 @@ def test_maps_are_averaged_by_weights_that_are_kept_positive():
 
 def test_every_node_of_the_pyramid_has_a_weight_for_each_map_it_averages():
     pyramid, met = Pyramid((2, 3, 4, 5), 7, width=2, depth=2), []
-    nodes = [module for module in pyramid.modules() if isinstance(module, Fuse)]
+    nodes = [module for module in pyramid.modules() if isinstance(module, WeightedFusion)]
     for node in nodes:
         node.register_forward_pre_hook(lambda fuse, maps: met.append((len(fuse.weights), len(maps))))
     pyramid([torch.rand(2, c, s, s) for c, s in zip((2, 3, 4, 5), (8, 4, 2, 1))])

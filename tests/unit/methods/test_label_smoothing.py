@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from vista.methods import choose
-from vista.methods.label_smoothing import NEUTRAL, smooth
+from vista.methods.label_smoothing import NEUTRAL, smooth_labels
 
 
 def make(task, network, **options):
@@ -16,7 +16,7 @@ def make(task, network, **options):
 def test_the_share_goes_to_the_other_classes():
     hard = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
     expected = [[0.05, 0.9, 0.05], [0.0, 0.0, 0.0]]
-    np.testing.assert_allclose(smooth(hard, 0.1).numpy(), expected, atol=1e-7)
+    np.testing.assert_allclose(smooth_labels(hard, 0.1).numpy(), expected, atol=1e-7)
 
 
 def test_the_loss_against_numpy(make_task, FakeBatch, Linear5):

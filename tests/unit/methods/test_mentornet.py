@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from vista.methods import choose
-from vista.methods.mentornet import NEUTRAL, curriculum, keep, percentile
+from vista.methods.mentornet import NEUTRAL, compute_percentile, keep_random_share, weigh_by_curriculum
 
 ALL = {"early_dropout": 0.0, "dropout": 0.0}
 
@@ -29,10 +29,10 @@ def test_the_percentile_is_numpys_nearest_among_the_labelled():
     labelled = torch.ones(11, dtype=torch.bool)
     for share in (0.0, 0.3, 0.75, 1.0):
         expected = np.percentile(losses.numpy(), share * 100, method="nearest")
-        assert percentile(losses, share, labelled).item() == pytest.approx(expected)
+        assert compute_percentile(losses, share, labelled).item() == pytest.approx(expected)
     labelled[::2] = False
     expected = np.percentile(losses[1::2].numpy(), 75, method="nearest")
-    assert percentile(losses, 0.75, labelled).item() == pytest.approx(expected)
+    assert compute_percentile(losses, 0.75, labelled).item() == pytest.approx(expected)
 
 
 def test_the_curriculum_takes_all_then_the_easy_then_by_degrees():
@@ -42,22 +42,22 @@ def test_the_curriculum_takes_all_then_the_easy_then_by_degrees():
         torch.tensor(True),
         torch.tensor(False),
     )
-    assert curriculum(losses, threshold, 1.0, yes, no).tolist() == [1, 1, 1, 1]
-    assert curriculum(losses, threshold, 1.0, no, no).tolist() == [1, 1, 0, 0]
-    np.testing.assert_allclose(curriculum(losses, threshold, 2.0, no, yes).numpy(), [1, 1, 0.8, 0], rtol=1e-6)
+    assert weigh_by_curriculum(losses, threshold, 1.0, yes, no).tolist() == [1, 1, 1, 1]
+    assert weigh_by_curriculum(losses, threshold, 1.0, no, no).tolist() == [1, 1, 0, 0]
+    np.testing.assert_allclose(weigh_by_curriculum(losses, threshold, 2.0, no, yes).numpy(), [1, 1, 0.8, 0], rtol=1e-6)
 
 
 def test_dropout_leaves_out_a_fixed_number():
     draws = torch.rand(20, generator=torch.Generator().manual_seed(1))
-    kept = keep(draws, torch.tensor(1 - 0.05, dtype=torch.float64))
+    kept = keep_random_share(draws, torch.tensor(1 - 0.05, dtype=torch.float64))
     assert kept.sum() == 19
     assert not kept[draws.argmax()]
-    assert keep(draws, torch.tensor(1.0)).all()
-    assert keep(draws[:15], torch.tensor(0.9)).sum() == 13, "of 13.5 the half goes"
+    assert keep_random_share(draws, torch.tensor(1.0)).all()
+    assert keep_random_share(draws[:15], torch.tensor(0.9)).sum() == 13, "of 13.5 the half goes"
 
 
 def test_of_a_batch_of_one_the_one_stays():
-    assert keep(torch.rand(1), torch.tensor(1 - 0.05)).tolist() == [True]
+    assert keep_random_share(torch.rand(1), torch.tensor(1 - 0.05)).tolist() == [True]
 
 
 def test_the_parts_of_the_training_begin_where_the_source_begins_them(make_task, Linear5):

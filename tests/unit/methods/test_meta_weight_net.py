@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from vista.methods import choose
-from vista.methods.meta_weight_net import NEUTRAL, WEIGHER, MetaWeightNet, sample_weights, weighted_mean
+from vista.methods.meta_weight_net import NEUTRAL, WEIGHER, MetaWeightNet, compute_sample_weights, compute_weighted_mean
 from vista.models import build
 
 
@@ -48,7 +48,7 @@ def test_weights_are_the_formula():
     rng = np.random.default_rng(0)
     weigher = {name: rng.normal(size=6 if name != "output_bias" else 1).astype(np.float32) for name in WEIGHER}
     losses = rng.uniform(0, 5, size=4).astype(np.float32)
-    given = sample_weights(torch.from_numpy(losses), {k: torch.from_numpy(v) for k, v in weigher.items()})
+    given = compute_sample_weights(torch.from_numpy(losses), {k: torch.from_numpy(v) for k, v in weigher.items()})
     np.testing.assert_allclose(given.numpy(), numpy_weights(losses, weigher), rtol=1e-5)
 
 
@@ -91,7 +91,7 @@ def test_the_real_loss_uses_the_weights_just_learned(make_task, Linear5, batch):
     method = make(make_task(), network)
     loss = method.loss(network, batch)
     losses = F.cross_entropy(network(batch.x), torch.arange(4), reduction="none")
-    weights = sample_weights(losses, method.weigher())
+    weights = compute_sample_weights(losses, method.weigher())
     torch.testing.assert_close(loss, (weights * losses).mean())
     loss.backward()
     gradient = network.weight.grad.clone()
@@ -144,7 +144,7 @@ def test_samples_without_a_label_have_no_part(make_task, Linear5, FakeBatch, bat
         for n in (2, 4)
     ]
     torch.testing.assert_close(*losses)
-    assert weighted_mean(torch.ones(4), torch.ones(4), torch.tensor(2)) == 2
+    assert compute_weighted_mean(torch.ones(4), torch.ones(4), torch.tensor(2)) == 2
 
 
 def test_state_survives_and_the_optimiser_has_no_part_in_it(make_task, Linear5, batch):

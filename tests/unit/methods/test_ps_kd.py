@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vista.methods import choose
-from vista.methods.ps_kd import NEUTRAL, progressive_targets, share
+from vista.methods.ps_kd import NEUTRAL, compute_share, progressive_targets
 
 
 def make(task, network, name="ps-kd", **options):
@@ -60,7 +60,7 @@ def test_only_the_last_epoch_is_remembered(make_task, FakeBatch, Linear5):
 
 def test_the_beta_variant_takes_the_beta_of_the_epoch_before():
     beta = [(1 - math.exp(-2 * (t - 1) / 9)) / (1 - math.exp(-2)) for t in range(1, 11)]
-    shares = [share(epoch, 10, "exp", 2.0) for epoch in range(1, 11)]
+    shares = [compute_share(epoch, 10, "exp", 2.0) for epoch in range(1, 11)]
     np.testing.assert_allclose(shares, [0.0, *beta[:9]], atol=1e-12)
     assert choose("ps-kd-beta").options == {"alpha": 1.0, "schedule": "exp", "k": 2.0}
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from vista.methods import choose
-from vista.methods.sat import NEUTRAL, adapt, weighted_loss
+from vista.methods.sat import NEUTRAL, adapt_targets, compute_weighted_loss
 
 
 def make(task, network, **options):
@@ -60,7 +60,7 @@ def test_targets_stay_on_the_simplex_and_reach_a_constant_prediction_at_the_rate
     p, start, momentum = torch.tensor([[0.2, 0.5, 0.3]]), torch.tensor([[1.0, 0.0, 0.0]]), torch.tensor(0.9)
     t = start
     for n in range(1, 21):
-        t = adapt(t, p, momentum)
+        t = adapt_targets(t, p, momentum)
         assert t.sum().item() == pytest.approx(1.0, abs=1e-6)
         torch.testing.assert_close(t - p, (start - p) * 0.9**n)
 
@@ -68,7 +68,7 @@ def test_targets_stay_on_the_simplex_and_reach_a_constant_prediction_at_the_rate
 def test_weights_have_mean_one():
     logits = torch.zeros(3, 4)  # every loss is log 4, so only the weights' mean is left
     targets = torch.tensor([[1.0, 0, 0, 0], [0.5, 0.5, 0, 0], [0.25, 0.25, 0.25, 0.25]])
-    assert weighted_loss(logits, targets).item() == pytest.approx(np.log(4), rel=1e-6)
+    assert compute_weighted_loss(logits, targets).item() == pytest.approx(np.log(4), rel=1e-6)
 
 
 def test_a_sample_without_label_waits_for_the_start_and_then_follows_its_predictions(make_task, FakeBatch, Linear5):
@@ -85,7 +85,7 @@ def test_a_sample_without_label_waits_for_the_start_and_then_follows_its_predict
 
 def test_a_batch_without_any_label_teaches_nothing():
     logits = torch.zeros(2, 3, requires_grad=True)
-    loss = weighted_loss(logits, torch.zeros(2, 3))
+    loss = compute_weighted_loss(logits, torch.zeros(2, 3))
     loss.backward()
     assert loss.item() == 0
     assert not logits.grad.any()

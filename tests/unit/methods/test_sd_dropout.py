@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from vista.methods import choose
-from vista.methods.sd_dropout import NEUTRAL, SdDropout, dropout_consistency
+from vista.methods.sd_dropout import NEUTRAL, SdDropout, compute_dropout_consistency
 from vista.models import build
 
 
@@ -32,17 +32,17 @@ def test_consistency_is_both_divergences(detach):
     first, second = np.random.default_rng(0).normal(size=(2, 4, 3))
     log_p, log_q = log_softmax(first / 3), log_softmax(second / 3)
     expected = 9 * ((np.exp(log_p) - np.exp(log_q)) * (log_p - log_q)).sum(axis=1).mean()
-    given = dropout_consistency(torch.from_numpy(first), torch.from_numpy(second), 3.0, detach)
+    given = compute_dropout_consistency(torch.from_numpy(first), torch.from_numpy(second), 3.0, detach)
     np.testing.assert_allclose(float(given), expected, rtol=1e-10)
 
 
 def test_detach_stops_the_gradient_through_the_teaching_side():
     first, second = (torch.randn(4, 3, generator=torch.Generator().manual_seed(s)).requires_grad_() for s in (1, 2))
-    dropout_consistency(first, second, 1.0, detach=True).backward()
+    compute_dropout_consistency(first, second, 1.0, detach=True).backward()
     alone = (first.softmax(1) - second.softmax(1)).detach() / 4
     torch.testing.assert_close(first.grad, alone)
     first.grad = None
-    dropout_consistency(first, second, 1.0).backward()
+    compute_dropout_consistency(first, second, 1.0).backward()
     assert not torch.allclose(first.grad, alone)
 
 
@@ -62,12 +62,12 @@ def test_masks_come_from_the_tasks_generator_and_keep_the_mean(make_task, networ
     task = make_task(generator=torch.Generator().manual_seed(3))
     method = SdDropout(task, network, SdDropout.Config(p=0.25))
     outside = torch.random.get_rng_state()
-    thinned = method.thinned(torch.ones(200, 50))
+    thinned = method.drop_features(torch.ones(200, 50))
     assert torch.equal(torch.random.get_rng_state(), outside)
     assert thinned.unique().tolist() == pytest.approx([0.0, 4 / 3])
     assert float(thinned.mean()) == pytest.approx(1.0, abs=0.02)
     task.generator.manual_seed(3)
-    torch.testing.assert_close(method.thinned(torch.ones(200, 50)), thinned)
+    torch.testing.assert_close(method.drop_features(torch.ones(200, 50)), thinned)
 
 
 def test_the_two_masks_differ(make_task, network, batch):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vista.methods import choose
-from vista.methods.temporal_ensembling import NEUTRAL, corrected, ramp
+from vista.methods.temporal_ensembling import NEUTRAL, compute_ramp, correct_bias
 
 
 def make(task, network, **options):
@@ -25,10 +25,10 @@ def inputs(rows=3, seed=1):
 
 
 def test_the_ramp_is_the_sources_over_300_epochs():
-    assert ramp(1, 300, 80 / 300) == 0.0
-    assert ramp(2, 300, 80 / 300) == pytest.approx(math.exp(-5 * (1 - 1 / 80) ** 2))
-    assert ramp(41, 300, 80 / 300) == pytest.approx(math.exp(-5 / 4))
-    assert ramp(81, 300, 80 / 300) == ramp(300, 300, 80 / 300) == 1.0
+    assert compute_ramp(1, 300, 80 / 300) == 0.0
+    assert compute_ramp(2, 300, 80 / 300) == pytest.approx(math.exp(-5 * (1 - 1 / 80) ** 2))
+    assert compute_ramp(41, 300, 80 / 300) == pytest.approx(math.exp(-5 / 4))
+    assert compute_ramp(81, 300, 80 / 300) == compute_ramp(300, 300, 80 / 300) == 1.0
 
 
 def test_three_epochs_against_numpy(make_task, FakeBatch, Linear5):
@@ -54,7 +54,7 @@ def test_after_the_first_epoch_the_corrected_mean_is_the_prediction(make_task, F
     method = make(make_task(), network)
     method.begin_epoch(1)
     method.loss(network, FakeBatch(x, [0, 1, 2]))
-    torch.testing.assert_close(corrected(method.memory)[:3], network(x).softmax(1).detach())
+    torch.testing.assert_close(correct_bias(method.memory)[:3], network(x).softmax(1).detach())
     assert method.final_teacher()[3:].sum() == 0, "what was never seen has no mean"
 
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from vista.methods import choose
-from vista.methods.tf_kd import NEUTRAL, virtual_teacher
+from vista.methods.tf_kd import NEUTRAL, make_virtual_teacher
 
 
 def make(task, network, name="tf-kd", **options):
@@ -47,7 +47,7 @@ def test_self_against_numpy(make_task, FakeBatch, Linear5):
 def test_a_kl_averaged_over_classes_and_multiplied_by_their_number_is_the_same(make_task, FakeBatch, Linear5):
     network, x = Linear5(), inputs(4)
     loss = make(make_task(), network, alpha=1.0).loss(network, FakeBatch(x, [1, 5, 9, 2]))
-    teacher = virtual_teacher(F.one_hot(torch.tensor([1, 0, 4, 2]), 5).float(), 20.0)
+    teacher = make_virtual_teacher(F.one_hot(torch.tensor([1, 0, 4, 2]), 5).float(), 20.0)
     published = 5 * F.kl_div(network(x).log_softmax(1), teacher, reduction="none").mean()
     torch.testing.assert_close(loss, published)
 
@@ -64,13 +64,13 @@ def test_under_cutmix_the_teachers_of_both_labels_are_mixed(make_task, FakeBatch
 
 
 def test_the_virtual_teacher_is_nearly_uniform_at_the_sources_temperature():
-    row = virtual_teacher(torch.eye(100)[:1], 20.0)[0]
+    row = make_virtual_teacher(torch.eye(100)[:1], 20.0)[0]
     assert row[0].item() == pytest.approx(0.0105, abs=1e-4)
     assert row[1].item() == pytest.approx(0.00999, abs=1e-5)
 
 
 def test_the_coldest_teacher_is_the_label(make_task, FakeBatch, Linear5):
-    assert torch.equal(virtual_teacher(torch.eye(5)[:2], 1e-4), torch.eye(5)[:2])
+    assert torch.equal(make_virtual_teacher(torch.eye(5)[:2], 1e-4), torch.eye(5)[:2])
     network = Linear5()
     assert torch.isfinite(make(make_task(), network, temperature=1e-4).loss(network, FakeBatch(inputs(), [1, 5, 9])))
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vista.methods import choose
-from vista.methods.tsd import NEUTRAL, recall, remember, tolerant_term
+from vista.methods.tsd import NEUTRAL, append_to_queues, compute_tolerant_term, read_queues
 
 
 def make(task, network, **options):
@@ -33,11 +33,11 @@ def test_queues_hold_what_pythons_deques_hold():
         probs = torch.rand(9, 2, generator=generator)
         if step == 3:
             group[:] = 2  # more newcomers than the queue has places
-        remember(queues, written, group, probs)
+        append_to_queues(queues, written, group, probs)
         for g, row in zip(group.tolist(), probs):
             if g >= 0:
                 expected[g].append(row)
-        mean, known = recall(queues, written, torch.arange(4))
+        mean, known = read_queues(queues, written, torch.arange(4))
         for g in range(4):
             assert bool(known[g]) == bool(expected[g])
             if expected[g]:
@@ -71,7 +71,7 @@ def test_three_steps_against_numpy(make_task, FakeBatch, Linear5):
 def test_its_own_prediction_as_teacher_adds_nothing():
     logits = torch.randn(3, 5, generator=torch.Generator().manual_seed(1), requires_grad=True)
     known = torch.tensor([True, True, False])
-    term = tolerant_term(logits, logits.softmax(1).detach(), known, temperature=4.0)
+    term = compute_tolerant_term(logits, logits.softmax(1).detach(), known, temperature=4.0)
     assert term.item() == pytest.approx(0.0, abs=1e-6)
     term.backward()
     assert logits.grad.abs().max() < 1e-6
@@ -95,7 +95,7 @@ def test_samples_without_label_are_neither_taught_nor_remembered(make_task, Fake
     network, labels = Linear5(), torch.tensor([-1, -1, 2])
     method = make(make_task(labels=labels), network)
     everybody = torch.arange(10).repeat_interleave(16)  # every queue is full, so that there would be a teacher
-    remember(method.queues, method.written, everybody, torch.full((160, 5), 0.2))
+    append_to_queues(method.queues, method.written, everybody, torch.full((160, 5), 0.2))
     queues = method.queues.clone()
     loss = method.loss(network, FakeBatch(inputs(2), [0, 1]))
     assert loss.item() == pytest.approx(0.0, abs=1e-6)

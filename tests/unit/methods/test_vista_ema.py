@@ -13,8 +13,8 @@ from vista.methods.vista_ema import (
     NEUTRAL,
     VistaEma,
     average_weights,
-    draw_towards,
-    flat_parameters,
+    flatten_parameters,
+    pull_towards,
     re_estimate_batchnorm,
 )
 from vista.models import build
@@ -60,9 +60,9 @@ def test_average_is_weighted():
 
 
 def test_drawing_towards_a_vector(network):
-    before, target = flat_parameters(network), torch.arange(len(flat_parameters(network))).float()
-    draw_towards(network, target, 0.25)
-    torch.testing.assert_close(flat_parameters(network), 0.75 * before + 0.25 * target)
+    before, target = flatten_parameters(network), torch.arange(len(flatten_parameters(network))).float()
+    pull_towards(network, target, 0.25)
+    torch.testing.assert_close(flatten_parameters(network), 0.75 * before + 0.25 * target)
 
 
 def test_each_epoch_draws_the_network_towards_its_anchors(task, network):
@@ -70,12 +70,12 @@ def test_each_epoch_draws_the_network_towards_its_anchors(task, network):
     states = {}
     for epoch in range(1, EPOCHS + 1):
         change(network, epoch)
-        states[epoch] = flat_parameters(network).double().numpy()
+        states[epoch] = flatten_parameters(network).double().numpy()
         line = end(method, network, epoch)
         share = min(schedule.beta(epoch, EPOCHS), 0.5) if epoch < EPOCHS else 0.0
         mean = sum(weight * states[s] for s, weight in ANCHORS[epoch].items())
         expected = (1 - share) * states[epoch] + share * mean
-        np.testing.assert_allclose(flat_parameters(network).numpy(), expected, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(flatten_parameters(network).numpy(), expected, rtol=1e-4, atol=1e-6)
         assert line == {"beta": min(schedule.beta(epoch, EPOCHS), 0.5), "anchors": len(ANCHORS[epoch])}
         assert set(method.get_extra_state()["checkpoints"]) == set(map(str, ANCHORS[epoch]))
 
@@ -121,10 +121,10 @@ def test_neutral_never_touches_the_network(task, network):
 
 def test_no_anchor_no_change(task, network):
     method = VistaEma(task, network, VistaEma.Config(tau=0.5))
-    before = flat_parameters(network)
+    before = flatten_parameters(network)
     for epoch in (1, 2):
         assert end(method, network, epoch)["anchors"] == 0
-    assert torch.equal(flat_parameters(network), before)
+    assert torch.equal(flatten_parameters(network), before)
 
 
 def test_the_loss_is_plain_cross_entropy(task, Linear5, FakeBatch):
@@ -145,7 +145,7 @@ def test_state_survives(task, network):
     for one, its in ((method, network), (loaded, other)):
         change(its, 2)
         end(one, its, 3)
-    assert torch.equal(flat_parameters(network), flat_parameters(other))
+    assert torch.equal(flatten_parameters(network), flatten_parameters(other))
     assert set(loaded.get_extra_state()["checkpoints"]) == {"3"}
 
 
@@ -160,7 +160,7 @@ def test_the_room_it_asks_for_holds_its_anchors(make_task, network, tau, most):
     kept = method.get_extra_state()["checkpoints"].values()
     assert len(kept) == most
     assert method.bytes_written_once() >= sum(weights.nbytes for weights in kept)
-    assert method.bytes_written_once() <= 4 * flat_parameters(network).nbytes, "no epoch has more than one state"
+    assert method.bytes_written_once() <= 4 * flatten_parameters(network).nbytes, "no epoch has more than one state"
 
 
 def test_it_says_that_it_is_a_reconstruction():
