@@ -1,4 +1,4 @@
-"""Be your own teacher: small classifiers on the shallower stages learn from the deepest one, and train its backbone."""
+"""BYOT (be your own teacher): auxiliary classifiers on the shallower stages learn from the deepest classifier."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEUTRAL: dict[str, Any] = {"alpha": 0.0, "beta": 0.0}
 
 
 class Terms(NamedTuple):
-    """The parts of the loss, each a scalar with its weight in it; ``main`` is the deepest head's own."""
+    """The parts of the loss, scalars that include their weights; ``main`` is the deepest head's cross-entropy."""
 
     main: Tensor
     heads: Tensor
@@ -28,7 +28,7 @@ class Terms(NamedTuple):
 
 
 def compute_feature_gap(shallow: Tensor, deep: Tensor) -> Tensor:
-    r"""Mean of :math:`(s - d)^2` over features ``[B, C]``, counted only where either is positive."""
+    r"""Mean of :math:`(s - d)^2` over features ``[B, C]``, with zero where neither is positive."""
     shallow, deep = wide(shallow), wide(deep)
     active = (shallow > 0) | (deep > 0)
     return ((shallow - deep).square() * active).mean()
@@ -46,8 +46,8 @@ def compute_byot_terms(
 ) -> Terms:
     r""":math:`(1-\alpha) \sum_i \mathrm{CE}_i + \alpha T^2 \sum_{i<S} \mathrm{KL}(p_S \| p_i) + \beta \sum_{i<S} g_i`.
 
-    ``logits`` ``[B, K]`` and ``features`` ``[B, C]`` of the ``S`` heads, the deepest last, which only teaches
-    (no gradient reaches it from the last two sums). :math:`g_i` is :func:`compute_feature_gap`.
+    ``logits`` ``[B, K]`` and ``features`` ``[B, C]`` are those of the ``S`` heads, the deepest last. No gradient
+    reaches the deepest head from the last two sums. :math:`g_i` is :func:`compute_feature_gap`.
     """
     losses = [(1.0 - alpha) * soft_cross_entropy(head, targets, rows=rows) for head in logits]
     teacher, deep = logits[-1].detach(), features[-1].detach()
@@ -57,7 +57,7 @@ def compute_byot_terms(
 
 
 def make_bottleneck(inputs: int, outputs: int) -> nn.Sequential:
-    """Halves height and width and takes ``inputs`` channels to ``outputs`` through a quarter of them."""
+    """A bottleneck that halves height and width and maps ``inputs`` channels to ``outputs``."""
     inner = max(1, inputs // 4)
     return nn.Sequential(
         nn.Conv2d(inputs, inner, 1, bias=False), nn.BatchNorm2d(inner), nn.ReLU(),
@@ -69,8 +69,8 @@ def make_bottleneck(inputs: int, outputs: int) -> nn.Sequential:
 class Byot(Method):
     name = "byot"
     family = "current epoch"
-    summary = "Small classifiers on the shallower stages learn from the deepest one"
-    cost = "1 forward, 1 backward, and a small head for each stage but the last"
+    summary = "Auxiliary classifiers on the shallower stages learn from the deepest classifier"
+    cost = "1 forward, 1 backward, and an auxiliary head for each stage but the last"
     keeps = "nothing"
     source = "Zhang et al., Be Your Own Teacher, ICCV 2019"
     needs_stages = True
@@ -78,11 +78,11 @@ class Byot(Method):
     @dataclass(frozen=True)
     class Config:
         alpha: float = 0.1
-        """Weight of the deepest head's prediction in what every head learns; the label's is 1 - alpha."""
+        """Weight of the distillation from the deepest head; the cross-entropy has weight 1 - alpha."""
         temperature: float = 3.0
-        """Both sides of the distillation are softened by it."""
+        """Temperature of both sides of the distillation."""
         beta: float = 0.0655
-        """Weight of the mean squared gap between the heads' pooled maps and the deepest one."""
+        """Weight of the mean squared gap between the heads' pooled maps and the deepest pooled map."""
 
         def __post_init__(self) -> None:
             unit_interval(self.alpha, "alpha")
@@ -99,7 +99,7 @@ class Byot(Method):
         self.heads = nn.ModuleList(nn.Linear(channels[-1], task.num_classes) for _ in self.necks).to(task.device)
 
     def terms(self, network: nn.Module, batch: Batch) -> Terms:
-        """The parts of the loss for this batch."""
+        """Return the parts of the loss for this batch."""
         staged = cast(Staged, network)
         maps = staged.stages(batch.x)
         features = [neck(each).mean(dim=(2, 3)) for neck, each in zip(self.necks, maps)]

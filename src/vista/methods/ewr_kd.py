@@ -1,4 +1,4 @@
-"""EWR-KD, reconstructed: the previous epoch's prediction, trusted sample by sample as far as it is certain."""
+"""EWR-KD (reconstruction): PS-KD whose share of the previous prediction shrinks with its entropy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def measure_uncertainty(probs: Tensor) -> Tensor:
 def blend_by_certainty(hard: Tensor, previous: Tensor, alpha: Tensor) -> Tensor:
     r""":math:`(1 - a_i)\,\text{hard} + a_i\,\text{previous}` with :math:`a_i = \alpha (1 - u_i)`, all ``[B, K]``.
 
-    A row without label is the previous prediction alone.
+    Rows without a label are the previous prediction.
     """
     trust = alpha * (1.0 - measure_uncertainty(previous)).clamp(min=0.0)
     return blend_labelled(hard, previous, trust)
@@ -34,7 +34,7 @@ def blend_by_certainty(hard: Tensor, previous: Tensor, alpha: Tensor) -> Tensor:
 class EpochWiseRegularisation(LastPrediction):
     name = "ewr-kd"
     family = "past epochs"
-    summary = "As PS-KD, but each sample trusts its previous prediction only as far as that was certain"
+    summary = "PS-KD with a smaller share of the previous prediction where that was uncertain"
     cost = "1 forward, 1 backward"
     source = "Xia et al., IJCNN 2021 (reconstruction from the abstract)"
     reconstruction = True
@@ -44,7 +44,7 @@ class EpochWiseRegularisation(LastPrediction):
     @dataclass(frozen=True)
     class Config:
         alpha: float = 0.8
-        """Share of a certain previous prediction in the last epoch; PS-KD's, the source's is not known."""
+        """Share of a fully certain previous prediction in the last epoch; PS-KD's value, the source's is unknown."""
 
         def __post_init__(self) -> None:
             unit_interval(self.alpha, "alpha")

@@ -1,4 +1,4 @@
-"""SAT, self-adaptive training: targets drift from the label to the mean of the network's own predictions."""
+"""SAT (self-adaptive training): targets move from the label towards the mean of the network's predictions."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from torch import Tensor, nn
 
 from vista.checks import unit_interval
 from vista.losses import soft_cross_entropy, wide
-from vista.methods.base import Batch, Method, Task
+from vista.methods.base import Batch, Method, Task, check_below_one
 
 NEUTRAL: dict[str, Any] = {"start": 1.0}
 
 
 def adapt_targets(targets: Tensor, probs: Tensor, momentum: Tensor) -> Tensor:
-    r""":math:`t \leftarrow a t + (1 - a) p`, all ``[B, K]``; ``momentum`` is 0-d, and at 1 nothing moves.
+    r""":math:`t \leftarrow a t + (1 - a) p`, all ``[B, K]``; ``momentum`` is 0-d, and 1 leaves the targets unchanged.
 
-    A row of zeros (no label) takes the prediction itself, because only the direction of its first step is known.
+    Rows of zeros (no label) become the prediction itself.
     """
     moved = targets * momentum + probs * (1.0 - momentum)
     empty = targets.sum(dim=1, keepdim=True) == 0
@@ -26,7 +26,7 @@ def adapt_targets(targets: Tensor, probs: Tensor, momentum: Tensor) -> Tensor:
 
 
 def compute_weighted_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    r""":math:`\sum_i w_i\,\mathrm{CE}(t_i, p_i) / \sum_i w_i` with :math:`w_i = \max_k t_{ik}`: weights of mean one."""
+    r""":math:`\sum_i w_i\,\mathrm{CE}(t_i, p_i) / \sum_i w_i` with :math:`w_i = \max_k t_{ik}`."""
     weight = targets.amax(dim=1)
     share = weight / weight.sum().clamp(min=torch.finfo(weight.dtype).tiny)
     return soft_cross_entropy(logits, targets, reduction="sum", sample_weight=share)
@@ -35,7 +35,7 @@ def compute_weighted_loss(logits: Tensor, targets: Tensor) -> Tensor:
 class SelfAdaptiveTraining(Method):
     name = "sat"
     family = "past epochs"
-    summary = "Targets drift from the label to a running mean of predictions; unsure samples weigh less"
+    summary = "Targets move from the label to a running mean of predictions; uncertain samples weigh less"
     cost = "1 forward, 1 backward"
     keeps = "N x K float32"
     source = "Huang et al., NeurIPS 2020"
@@ -48,13 +48,12 @@ class SelfAdaptiveTraining(Method):
     @dataclass(frozen=True)
     class Config:
         momentum: float = 0.9
-        """Share of the old target that each visit keeps."""
+        """Weight of the old target in each update."""
         start: float = 0.3
-        """Share of the epochs that pass with plain cross-entropy first; 60 of 200 in the source, 1 is for ever."""
+        """Share of the epochs with plain cross-entropy at first; 60 of 200 in the source, 1 means all."""
 
         def __post_init__(self) -> None:
-            if not 0.0 <= self.momentum < 1.0:
-                raise ValueError(f"momentum is {self.momentum}, but it must be at least 0 and less than 1")
+            check_below_one(self.momentum, "momentum")
             unit_interval(self.start, "start")
 
     def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
