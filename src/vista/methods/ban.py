@@ -19,7 +19,7 @@ MAX_GENERATIONS = 20
 
 
 def compute_teacher_loss(logits: Tensor, teacher: Tensor) -> Tensor:
-    r""":math:`-\frac1B \sum_{ik} q_{ik} \log p_{ik}` with :math:`q` the softmax of ``teacher``; both ``[B, K]`` logits."""
+    r""":math:`-\frac1B \sum_{ik} q_{ik} \log p_{ik}` with :math:`q` the softmax of ``teacher`` ``[B, K]``."""
     return soft_cross_entropy(logits, wide(teacher).softmax(dim=-1))
 
 

@@ -19,6 +19,7 @@ def smooth_labels(hard: Tensor, epsilon: float) -> Tensor:
     Rows of zeros (no label) stay zero.
 
     Example:
+        >>> import torch
         >>> smooth_labels(torch.tensor([[0.0, 1.0, 0.0]]), epsilon=0.1)
         tensor([[0.0500, 0.9000, 0.0500]])
     """
