@@ -2,7 +2,7 @@
 
     python benchmarks/report_page.py
 
-The bits are drawn at random and the pictures are noise, which no compression makes smaller: a real page is lighter.
+The bits are random and the images are noise, which does not compress: a real page is smaller.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import tyro
 from playwright.sync_api import sync_playwright
 
 from vista.analysis.runs import Run
+from vista.report.images import thumbnail
 from vista.report.page import page
 from vista.report.payload import payload
-from vista.report.pictures import thumbnail
 from vista.training.environment import environment
 from vista.training.record import TEST, VAL_GIVEN, VAL_TRUE, Record
 
@@ -38,7 +38,7 @@ class Arguments:
     samples: int = 5000
     """Validation samples."""
     suspects: int = 500
-    """Suspected labels, each with a picture of 32 x 32 pixels."""
+    """Suspected labels, each with an image of 32 x 32 pixels."""
     times: int = 5
     """How often the page is opened."""
     browser: str = shutil.which("chromium") or "chromium"
@@ -83,7 +83,7 @@ def made_payload(args: Arguments) -> dict:
             "given": place % 100,
             "suggested": (place + 1) % 100,
             "score": 0.9 - 0.0005 * place,
-            "picture": thumbnail(generator.integers(0, 256, (32, 32, 3), dtype=np.uint8)),
+            "image": thumbnail(generator.integers(0, 256, (32, 32, 3), dtype=np.uint8)),
         }
         for place in range(args.suspects)
     ]
