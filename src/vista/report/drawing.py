@@ -151,8 +151,8 @@ def _marginal_coverage(make: Any, panels: Sequence[figures.MarginalCoverage]) ->
             note(left, f"one of {panel.seeds} seeds: {panel.run}")
         right.set_title(f"{text.title.lower()}{more}")
     for left, right in pairs[-columns:]:
-        left.set_xlabel(f"{text.x} right, best state first")
-        right.set_xlabel(f"{text.x} covered so far, new ones in blue")
+        left.set_xlabel(f"{text.x} right (%), best state first")
+        right.set_xlabel(f"{text.x} covered so far (%), new ones in blue")
     return figure
 
 

@@ -113,7 +113,7 @@ SECTIONS = {
         "The anchors at the end, best-ranked first. Grey: samples that better-ranked anchors already cover. Blue: "
         "samples that this anchor adds. Yellow line: all samples that it gets right. The numbers are the samples "
         "that it adds and its weight in the teacher.",
-        "validation samples (%)",
+        "validation samples",
         marks={
             "sizes": Mark("all samples that it gets right", "yellow"),
             "before": Mark("covered by better-ranked anchors", "covered"),
