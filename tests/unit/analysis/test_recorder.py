@@ -114,7 +114,7 @@ def test_a_complete_record_rejects_further_epochs(tmp_path: Path) -> None:
 
 
 def test_too_few_inferred_classes_suggest_num_classes(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="val_logits has 5 classes, but the highest .* is 2: pass num_classes=5"):
+    with pytest.raises(ValueError, match=r"val_logits has 5 classes, but the highest .* is 2: pass num_classes=5"):
         TrajectoryRecorder(tmp_path, LABELS).end_epoch(torch.zeros(6, 5))
 
 
