@@ -38,7 +38,7 @@ def test_the_gallery_is_the_list_that_was_kept(shown: dict[str, Any]) -> None:
     kept = json.loads((ROOT / f"results/suspects/cifar100-symmetric-0.4-{RECORDS['vista-light']}.json").read_text())
     rows = shown["suspects"]["rows"]
     assert [(row["id"], row["score"]) for row in rows] == [(row["id"], row["score"]) for row in kept["suspects"]]
-    assert all(row["picture"].startswith("data:image/png;base64,") for row in rows)
+    assert all(row["image"].startswith("data:image/png;base64,") for row in rows)
     wrong = sum(row["given"] != row["true"] for row in rows)
     right = sum(row["suggested"] == row["true"] for row in rows)
     said = " ".join((ROOT / "README.md").read_text().split())
