@@ -1,12 +1,14 @@
-"""The tables of docs/reproduction.md, README.md and docs/index.md that grow with the ledger.
+"""Update the tables in README.md, docs/index.md, docs/reproduction.md and docs/method-comparison.md from results/.
 
-python docs/reproduction_tables.py     # writes them anew; the words around them are ours, and tests read them
+python docs/reproduction_tables.py     # only the tables are rewritten; tests compare the text with the records
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+from vista.methods import available
 from vista.reproduce import ablations, beta, ledger, page, protocol
 from vista.reproduce.ledger import LedgerRecord
 from vista.reproduce.table1 import SETTINGS, papers
@@ -57,6 +59,10 @@ WEIGHTS = "| weights | run | test, best validation epoch | test, last epoch | pa
 RISING = "| β | test, best validation epoch | test, last epoch | paper | most anchors |"
 IN_SHORT = (
     "| method | seeds | best validation epoch | last epoch | past predictions kept | mean deviation gap, true labels |"
+)
+
+METHODS = (
+    "| method | family | digits, best | digits, last | CIFAR-100, best | CIFAR-100, last | step, H200 | step, CPU | stores |"
 )
 
 
@@ -137,6 +143,23 @@ def in_short(known: Ledger) -> list[str]:
     return rows
 
 
+def methods(known: Ledger) -> list[str]:
+    """Accuracy, step time and stored state of every method and variant."""
+    results = ROOT / "results"
+    digits = {row["method"]: row for row in json.loads((results / "digits_methods.json").read_text())["rows"]}
+    steps = [json.loads((results / f"methods-{machine}.json").read_text())["result"] for machine in ("h200", "cpu")]
+    rows = []
+    for name, method in available().items():
+        mark = " †" if method.reconstruction else ""
+        on_digits = ["{mean:.1f} ± {se:.1f}".format(**digits[name][which]) if name in digits else "" for which in WHICH]
+        runs = known.runs(AT_40, name)
+        on_cifar = _accuracies(runs) if runs else ["", ""]
+        times = [f"{step[name]['ratio']:.2f}" if name in step else "" for step in steps]
+        link = f"[`{name}`](methods/{method.name}.md){mark}"
+        rows.append(_row(link, method.family, *on_digits, *on_cifar, *times, method.keeps))
+    return rows
+
+
 def _accuracies(runs: list[LedgerRecord]) -> list[str]:
     return [str(page.measured(runs, "accuracy", which)) for which in WHICH]
 
@@ -186,6 +209,8 @@ def pages(known: Ledger) -> dict[Path, str]:
     written = {reading: text}
     for path in (ROOT / "README.md", ROOT / "docs" / "index.md"):
         written[path] = with_table(path.read_text(), IN_SHORT, in_short(known))
+    comparison = ROOT / "docs" / "method-comparison.md"
+    written[comparison] = with_table(comparison.read_text(), METHODS, methods(known))
     return written
 
 
