@@ -67,7 +67,7 @@ METHODS = (
 
 
 class Ledger:
-    """The runs under the frozen protocol, by setting and method."""
+    """Runs under the frozen protocol, by setting and method."""
 
     def __init__(self, results: Path) -> None:
         self._by_cell = ledger.by_cell(ledger.read(results))
@@ -80,7 +80,7 @@ class Ledger:
         return [run for run in self.runs(setting, method) if run.config.seed == 0]
 
     def gain(self, setting: str, method: str, which: str) -> str:
-        """Over plain training, seed by seed."""
+        """Mean gain over plain training, seed by seed."""
         ours = self.runs(setting, method) if method != "ce" else []
         return page.signed(page.gain(ours, self.runs(setting, "ce"), "accuracy", which))
 
@@ -115,7 +115,7 @@ def other_labels(known: Ledger) -> list[str]:
 
 
 def weights(known: Ledger) -> list[str]:
-    """Of the first seed alone, which all of them have."""
+    """Rows of the first seed, the only one that all of these methods have."""
     rows = []
     for method, name in ABLATIONS.items():
         runs, numbers = known.first_seed(AT_40, method), ablations.PAPER[method]
@@ -125,7 +125,7 @@ def weights(known: Ledger) -> list[str]:
 
 
 def schedules(known: Ledger) -> list[str]:
-    """Of the first seed alone, as well."""
+    """Rows of the first seed."""
     rows = []
     for method, name in SCHEDULES.items():
         runs = known.first_seed(AT_40, method)
@@ -173,7 +173,7 @@ def _number(of_the_paper: tuple[float, float] | None) -> str:
 
 
 def _of_the_paper(setting: str, method: str) -> tuple[str, str]:
-    """Its number and its gain over plain training."""
+    """The paper's accuracy and its gain over plain training."""
     number, plain = papers(method, setting), papers("ce", setting)
     if number is None or plain is None:
         return "", ""
@@ -185,16 +185,16 @@ def _row(*cells: object) -> str:
 
 
 def with_table(text: str, head: str, rows: list[str]) -> str:
-    """The text with these rows below that head, in place of those there."""
+    """Replace the rows of the table with this header."""
     before, found, rest = text.partition(f"{head}\n")
     if not found:
-        raise SystemExit(f"no table has the head {head}")
+        raise SystemExit(f"no table has the header {head}")
     after = rest[rest.index("\n\n") :]
     return before + "\n".join([head, "|" + "---|" * (head.count("|") - 1), *rows]) + after
 
 
 def pages(known: Ledger) -> dict[Path, str]:
-    """The pages as the ledger wants them."""
+    """The text of every page with its tables up to date."""
     reading = ROOT / "docs" / "reproduction.md"
     text = reading.read_text()
     tables = {
