@@ -61,9 +61,7 @@ IN_SHORT = (
     "| method | seeds | best validation epoch | last epoch | past predictions kept | mean deviation gap, true labels |"
 )
 
-METHODS = (
-    "| method | family | digits, best | digits, last | CIFAR-100, best | CIFAR-100, last | step, H200 | step, CPU | stores |"
-)
+METHODS = "| method | family | digits, best | digits, last | CIFAR-100, best | CIFAR-100, last | step, H200 | step, CPU | stores |"
 
 
 class Ledger:
