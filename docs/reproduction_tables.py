@@ -39,7 +39,7 @@ ABLATIONS = {
     "vista-chronological": "coverage, newest first",
     "vista-smoothing": "coverage, each state a mean with its two neighbours",
     "vista-accuracy": "accuracy",
-    "vista-uniform": "none: all alike",
+    "vista-uniform": "equal",
 }
 SCHEDULES = {
     "ce": "0",
@@ -61,7 +61,12 @@ IN_SHORT = (
     "| method | seeds | best validation epoch | last epoch | past predictions kept | mean deviation gap, true labels |"
 )
 
-METHODS = "| method | family | digits, best | digits, last | CIFAR-100, best | CIFAR-100, last | step, H200 | step, CPU | stores |"
+METHODS = " | ".join(
+    (
+        "| method | family | digits, best | digits, last | CIFAR-100, best | CIFAR-100, last",
+        "step, H200 | step, CPU | stores |",
+    )
+)
 
 
 class Ledger:

@@ -1,6 +1,6 @@
-"""The tables of options in docs/command-line.md, made from the classes that the parser reads.
+"""Generates the tables of options in docs/command-line.md from the option classes of the parser.
 
-Write them anew with: python tests/unit/docs/option_tables.py
+python tests/unit/docs/option_tables.py     # rewrites the tables
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from vista.training.config import PRESETS
 PAGE = Path(__file__).parents[3] / "docs" / "command-line.md"
 TABLE = re.compile(r"(?P<open><!-- options: (?P<call>[a-z ]+) -->\n)(?P<table>.*?)(?P<close><!-- end -->)", re.DOTALL)
 BY_PRESET = {name for values in PRESETS.values() for name in values}
-# Fields whose options another section of the page shows.
+# Fields whose options are shown in another section of the page.
 ELSEWHERE = {"compare": ("training",), "train": ("vista",)}
 
 
 class Asked(BaseException):
-    """What a command gave to the parser."""
+    """Carries the arguments of a call of the parser."""
 
 
 def asked(call: str) -> tuple[type, Any]:
-    """The class of options of a command (``runs``, ``runs delete``) and its default."""
+    """The option class of a command (``runs``, ``runs delete``) and its default."""
 
     def parse(kind: type, argv: Any, command: str, about: str, default: Any = None) -> Any:
         raise Asked(kind, default)
@@ -102,7 +102,7 @@ def default_of(field: dataclasses.Field[Any]) -> Any:
 
 
 def renewed(page: str) -> str:
-    """The page with every table as it should be."""
+    """The page with all tables up to date."""
     return TABLE.sub(lambda match: match["open"] + "\n" + table(match["call"]) + "\n" + match["close"], page)
 
 

@@ -1,4 +1,4 @@
-"""Our reading of the results quotes the ledger and the paper, and what can be subtracted from them."""
+"""Numbers in docs/reproduction.md are those of the ledger, of the paper, or differences of them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ CALIBRATION: list[Row] = [
 
 @pytest.fixture(scope="module")
 def ledger() -> list[dict[str, Any]]:
-    """The records, each configuration with the fields that came after it at their defaults."""
+    """The records; configuration fields that were added later have their defaults."""
     records = [json.loads(path.read_text()) for path in sorted((ROOT / "results" / "runs").glob("*.json"))]
     return [kept | {"config": TrainConfig.from_json(kept["config"]).to_json()} for kept in records]
 
@@ -96,7 +96,7 @@ def found(
 
 
 def of_seeds(ledger: list[dict[str, Any]], method: str, setting: str = "symmetric 40 %") -> dict[int, dict[str, Any]]:
-    """The runs of a method under the frozen protocol, by seed; a KF run's network stands for a plain run."""
+    """The runs of a method under the frozen protocol, by seed; the network of a KF run replaces a missing plain run."""
     wanted = protocol.configuration(method, SETTINGS[setting], 0).to_json()
     left_out = ("seed", *INCIDENTAL)
     same = [run for run in ledger if all(run["config"][key] == wanted[key] for key in wanted if key not in left_out)]
@@ -108,7 +108,7 @@ def of_seeds(ledger: list[dict[str, Any]], method: str, setting: str = "symmetri
 
 
 def over_seeds(values: list[float]) -> tuple[float, ...]:
-    """The mean and, of several, its standard error."""
+    """The mean and, for several values, its standard error."""
     error = [statistics.stdev(values) / math.sqrt(len(values))] if len(values) > 1 else []
     return (statistics.fmean(values), *error)
 
@@ -137,7 +137,7 @@ def line(*cells: str) -> str:
 
 
 @pytest.mark.parametrize("row", [*FORGETTING, *CALIBRATION], ids=str)
-def test_a_row_is_that_of_its_run(row: Row, ledger: list[dict[str, Any]]) -> None:
+def test_a_row_equals_its_run(row: Row, ledger: list[dict[str, Any]]) -> None:
     name, *what = row
     run = found(ledger, *what)
     cells = [name, f"{result(run, 'best'):.2f}", f"{result(run, 'last'):.2f}"]
@@ -148,7 +148,7 @@ def test_a_row_is_that_of_its_run(row: Row, ledger: list[dict[str, Any]]) -> Non
 
 
 @pytest.mark.parametrize("method", FROZEN)
-def test_a_row_of_the_frozen_protocol_is_that_of_its_seeds(method: str, ledger: list[dict[str, Any]]) -> None:
+def test_a_row_of_the_frozen_protocol_equals_its_seeds(method: str, ledger: list[dict[str, Any]]) -> None:
     runs, plain = of_seeds(ledger, method), of_seeds(ledger, "ce")
     accuracies = [in_words([result(run, which) for run in runs.values()]) for which in WHICH]
     gain = ["" if method == "ce" else in_words(gains(runs, plain, which), "+") for which in WHICH]
@@ -156,7 +156,7 @@ def test_a_row_of_the_frozen_protocol_is_that_of_its_seeds(method: str, ledger: 
 
 
 @pytest.mark.parametrize("setting", [setting for setting in SETTINGS if setting != "symmetric 40 %"])
-def test_a_row_of_other_labels_is_that_of_its_runs(setting: str, ledger: list[dict[str, Any]]) -> None:
+def test_a_row_of_other_labels_equals_its_runs(setting: str, ledger: list[dict[str, Any]]) -> None:
     plain, place = of_seeds(ledger, "ce", setting), list(SETTINGS).index(setting)
     shown = [row for row in PAGE.splitlines() if row.startswith(f"| {setting} | `")]
     expected = []
@@ -172,7 +172,7 @@ def test_a_row_of_other_labels_is_that_of_its_runs(setting: str, ledger: list[di
     assert shown == expected
 
 
-def test_the_tables_are_those_of_the_ledger() -> None:
+def test_the_tables_equal_the_ledger() -> None:
     spec = importlib.util.spec_from_file_location("reproduction_tables", DOCS / "reproduction_tables.py")
     assert spec
     assert spec.loader
@@ -183,14 +183,14 @@ def test_the_tables_are_those_of_the_ledger() -> None:
 
 
 @pytest.mark.parametrize("method", FROZEN)
-def test_what_was_forgotten_is_what_the_runs_forgot(method: str, ledger: list[dict[str, Any]]) -> None:
+def test_forgetting_equals_the_ledger(method: str, ledger: list[dict[str, Any]]) -> None:
     gaps = [run["metrics"]["deviation_gap"] for run in of_seeds(ledger, method).values()]
     shown = [in_words([100 * gap[part] for gap in gaps]) for part in ("val_given", "val_true", "test")]
     assert line(FROZEN[method], *shown) in PAGE
 
 
 @pytest.mark.parametrize("percent", PLAIN_IN_THE_PAPER)
-def test_the_protocol_is_the_one_of_two_that_is_nearer_to_the_paper(percent: int, ledger: list[dict[str, Any]]) -> None:
+def test_the_frozen_protocol_is_closer_to_the_paper(percent: int, ledger: list[dict[str, Any]]) -> None:
     paper = PLAIN_IN_THE_PAPER[percent]
     usual, frozen = (result(found(ledger, "ce", {}, {"validation": v}, percent), "best") for v in (0.1, VALIDATION))
     row = line(f"{percent} %", f"{paper.value:.2f} ± {paper.error:.2f}", f"{usual:.2f}", f"{frozen:.2f}")
@@ -199,7 +199,7 @@ def test_the_protocol_is_the_one_of_two_that_is_nearer_to_the_paper(percent: int
 
 
 @pytest.mark.parametrize("tau", [0, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02])
-def test_what_a_tolerance_would_keep_is_computed_from_the_basic_runs_bits(tau: float) -> None:
+def test_table_of_tolerances_equals_algorithm_2(tau: float) -> None:
     cells = [f"{tau:g}"]
     for correct in map(right, ("9399fa7bcb7df4c8", "7fa0468258edcbaa")):
         history = functional.light_coverage(correct, tau)
@@ -209,7 +209,7 @@ def test_what_a_tolerance_would_keep_is_computed_from_the_basic_runs_bits(tau: f
     assert line(*cells) in PAGE
 
 
-def test_lifespans_and_the_first_rank_are_those_of_the_bits() -> None:
+def test_lifespans_and_first_rank() -> None:
     said = " ".join(PAGE.split())
     seeds = {
         "ce": ("ecd15291fc0ccb11", "ec6739b0e0177b10"),
@@ -233,7 +233,7 @@ def test_lifespans_and_the_first_rank_are_those_of_the_bits() -> None:
     assert all(np.argmax(functional.marginal_coverage(correct)) >= 160 for correct in others)
 
 
-def test_what_the_validation_labels_say_of_asymmetric_noise(ledger: list[dict[str, Any]]) -> None:
+def test_validation_accuracy_under_asymmetric_noise(ledger: list[dict[str, Any]]) -> None:
     plain, vista = (of_seeds(ledger, method, "asymmetric 40 %")[0]["epochs"] for method in ("ce", "vista"))
     given, true = ({"vista": 100 * vista[-1][name]} for name in ("val_accuracy", "val_true_accuracy"))
     given["plain"] = 100 * max(epoch["val_accuracy"] for epoch in plain)
@@ -245,7 +245,7 @@ def test_what_the_validation_labels_say_of_asymmetric_noise(ledger: list[dict[st
 
 
 @pytest.mark.parametrize("setting", ["asymmetric 20 %", "asymmetric 40 %"])
-def test_with_asymmetric_noise_no_method_but_plain_training_comes_to_the_papers_number(
+def test_with_asymmetric_noise_only_plain_training_reaches_the_paper(
     setting: str, ledger: list[dict[str, Any]]
 ) -> None:
     place, short = list(SETTINGS).index(setting), {}
@@ -258,7 +258,7 @@ def test_with_asymmetric_noise_no_method_but_plain_training_comes_to_the_papers_
     assert min(short.values()) > 0.5
 
 
-def test_no_epoch_of_asymmetric_noise_reaches_the_paper(ledger: list[dict[str, Any]]) -> None:
+def test_no_epoch_under_asymmetric_noise_reaches_the_paper(ledger: list[dict[str, Any]]) -> None:
     place, highest = list(SETTINGS).index("asymmetric 40 %"), {}
     for method in ("vista", "sat"):
         (run,) = of_seeds(ledger, method, "asymmetric 40 %").values()
@@ -271,14 +271,14 @@ def test_no_epoch_of_asymmetric_noise_reaches_the_paper(ledger: list[dict[str, A
 @pytest.mark.parametrize(
     "method", ["vista", "vista-chronological", "vista-smoothing", "vista-accuracy", "vista-uniform"]
 )
-def test_a_row_of_the_ablations_is_that_of_the_first_seed(method: str, ledger: list[dict[str, Any]]) -> None:
+def test_a_row_of_the_ablations_equals_the_first_seed(method: str, ledger: list[dict[str, Any]]) -> None:
     run, numbers = of_seeds(ledger, method)[0], ABLATIONS[method]
     paper = f"{numbers[0][0]:.2f} ± {numbers[0][1]:.2f}" if numbers else ""
     cells = [f"`{method}`", *(f"{result(run, which):.2f}" for which in WHICH), paper]
     assert any(row.endswith(line(*cells)) for row in PAGE.splitlines())
 
 
-def test_what_the_ablations_are_said_to_gain_and_lose(ledger: list[dict[str, Any]]) -> None:
+def test_text_on_the_ablations(ledger: list[dict[str, Any]]) -> None:
     names = ("vista", "vista-chronological", "vista-smoothing", "vista-accuracy")
     run, said = {name: of_seeds(ledger, name)[0] for name in names}, " ".join(PAGE.split())
     tested = [100 * epoch["test_accuracy"] for epoch in run["vista-chronological"]["epochs"]]
@@ -294,14 +294,14 @@ def test_what_the_ablations_are_said_to_gain_and_lose(ledger: list[dict[str, Any
 
 
 @pytest.mark.parametrize("method", SCHEDULES)
-def test_a_row_of_the_schedules_is_that_of_the_first_seed(method: str, ledger: list[dict[str, Any]]) -> None:
+def test_a_row_of_the_schedules_equals_the_first_seed(method: str, ledger: list[dict[str, Any]]) -> None:
     run, number = of_seeds(ledger, method)[0], SCHEDULES[method]
     paper = f"{number[0]:.2f} ± {number[1]:.2f}" if number else ""
     cells = [*(f"{result(run, which):.2f}" for which in WHICH), paper, anchors({0: run})]
     assert any(row.endswith(line(*cells)) for row in PAGE.splitlines())
 
 
-def test_what_is_said_of_the_schedules(ledger: list[dict[str, Any]]) -> None:
+def test_text_on_the_schedules(ledger: list[dict[str, Any]]) -> None:
     runs, said = {method: of_seeds(ledger, method)[0] for method in SCHEDULES}, " ".join(PAGE.split())
     rising = [
         method for method, run in runs.items() if method != "ce" and run["config"]["options"]["schedule"] != "fixed"
@@ -313,7 +313,7 @@ def test_what_is_said_of_the_schedules(ledger: list[dict[str, Any]]) -> None:
     best = {method: result(runs[method], "best") for method in rising}
     assert (min(best, key=best.__getitem__), max(best, key=best.__getitem__)) == ("vista", "vista:schedule=linear")
     chosen = [runs[method]["metrics"]["best"]["epoch"] for method in ("vista", "vista:schedule=linear")]
-    assert f"(#vista-its-rivals-and-two-controls): {chosen[0]} and {chosen[1]}." in said
+    assert f"(#vista-competing-methods-and-two-controls): {chosen[0]} and {chosen[1]}." in said
     tested = {method: [100 * epoch["test_accuracy"] for epoch in run["epochs"]] for method, run in runs.items()}
     half = tested["vista:schedule=fixed:value=0.5"]
     assert f"the first cycle of the learning rate ends at {half[39]:.2f} and the last one at {half[-1]:.2f}" in said
@@ -332,7 +332,7 @@ def test_the_next_class_by_number_does_not_explain_asymmetric_noise(ledger: list
     assert highest < TABLE1["vista"][list(SETTINGS).index("asymmetric 40 %")][0]  # type: ignore[index]
 
 
-def test_what_is_said_of_clean_labels(ledger: list[dict[str, Any]]) -> None:
+def test_text_on_clean_labels(ledger: list[dict[str, Any]]) -> None:
     runs = {method: of_seeds(ledger, method, "clean")[0] for method in ("ce", "vista", "vista-light", "kf", "sat")}
     said, place = " ".join(PAGE.split()), list(SETTINGS).index("clean")
     error = {method: f"{100 * run['metrics']['best']['test']['ece']:.2f} %" for method, run in runs.items()}
@@ -352,12 +352,12 @@ def test_what_is_said_of_clean_labels(ledger: list[dict[str, Any]]) -> None:
     assert max(epoch["test_accuracy"] for epoch in runs["sat"]["epochs"]) < result(runs["sat"], "last") / 100 + 0.005
 
 
-def test_the_number_of_runs_is_that_of_the_ledger(ledger: list[dict[str, Any]]) -> None:
+def test_number_of_runs(ledger: list[dict[str, Any]]) -> None:
     assert f"the ledger holds {len(ledger)} runs" in " ".join(PAGE.split())
     assert {method: len(of_seeds(ledger, method)) for method in FROZEN} == dict.fromkeys(FROZEN, 3)
 
 
-BEYOND = {  # what the page compares, and whether it calls the difference one
+BEYOND = {  # comparisons of the page, and whether it calls the difference significant
     ("ce", "best", "paper"): False,
     ("sat", "best", "paper"): False,
     ("kf", "best", "paper"): False,
@@ -374,7 +374,7 @@ BEYOND = {  # what the page compares, and whether it calls the difference one
 
 
 @pytest.mark.parametrize("what", BEYOND, ids=" ".join)
-def test_a_difference_is_called_one_beyond_two_standard_errors(
+def test_a_difference_is_significant_beyond_two_standard_errors(
     what: tuple[str, str, str], ledger: list[dict[str, Any]]
 ) -> None:
     method, which, other = what
@@ -394,7 +394,7 @@ def test_a_difference_is_called_one_beyond_two_standard_errors(
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "index.md"], ids=lambda path: path.name)
-def test_the_headline_is_that_of_the_ledger(page: Path, ledger: list[dict[str, Any]]) -> None:
+def test_the_short_table_equals_the_ledger(page: Path, ledger: list[dict[str, Any]]) -> None:
     for method, name in HEADLINE.items():
         assert headline(name, of_seeds(ledger, method)) in page.read_text()
 
@@ -406,7 +406,7 @@ def test_the_readme_has_the_papers_numbers_in_the_order_of_its_rows() -> None:
 
 
 @pytest.mark.parametrize("setting", ["CIFAR-100N, 40 % human", "asymmetric 40 %", "clean"])
-def test_the_readme_has_what_other_labels_came_to(setting: str, ledger: list[dict[str, Any]]) -> None:
+def test_the_readme_has_the_results_of_other_labels(setting: str, ledger: list[dict[str, Any]]) -> None:
     ours = {method: of_seeds(ledger, method, setting) for method in ("ce", "vista")}
     assert [list(runs) for runs in ours.values()] == [[0], [0]]
     both = [" and ".join(f"{result(runs[0], which):.2f}" for which in WHICH) for runs in ours.values()]
@@ -415,7 +415,7 @@ def test_the_readme_has_what_other_labels_came_to(setting: str, ledger: list[dic
     assert f"cross-entropy has {both[0]}, VISTA {both[1]} (one seed each); the paper has {theirs}." in said
 
 
-def test_every_figure_is_measured_or_the_papers_or_a_difference_of_two(ledger: list[dict[str, Any]]) -> None:
+def test_every_number_is_measured_or_the_papers_or_a_difference(ledger: list[dict[str, Any]]) -> None:
     figures: set[float] = {10.60, 2.97, functional.beta(160, 200)}
     for numbers in filter(None, ABLATIONS.values()):
         figures |= {*numbers[0], ABLATIONS["vista"][0][0] - numbers[0][0]}  # type: ignore[index]
@@ -443,7 +443,7 @@ def test_every_figure_is_measured_or_the_papers_or_a_difference_of_two(ledger: l
 
 
 def figures_of(ledger: list[dict[str, Any]], setting: str, papers: dict[str, tuple[float, float] | None]) -> set[float]:
-    """What one setting's runs and the paper's numbers give: means, errors, gains, differences from the paper."""
+    """Means, errors, gains and differences from the paper for one setting."""
     paper = {method: number for method, number in papers.items() if number}
     figures = {figure for number in paper.values() for figure in number}
     figures |= {number[0] - paper["ce"][0] for number in paper.values()}
