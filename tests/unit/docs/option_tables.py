@@ -51,7 +51,7 @@ def table(call: str) -> str:
 
 
 def rows_of(kind: type, default: Any, left_out: tuple[str, ...] = ()) -> Iterator[str]:
-    hints, told = typing.get_type_hints(kind, include_extras=True), explanations(kind)
+    hints, help_texts = typing.get_type_hints(kind, include_extras=True), explanations(kind)
     for field in dataclasses.fields(kind):
         hint, marks = hints[field.name], getattr(hints[field.name], "__metadata__", ())
         plain = hint.__origin__ if marks else hint
@@ -60,10 +60,10 @@ def rows_of(kind: type, default: Any, left_out: tuple[str, ...] = ()) -> Iterato
             if field.name not in left_out:
                 yield from rows_of(plain, value)
         elif not any("Suppress" in repr(mark) for mark in marks):
-            yield row(field.name, plain, marks, value, told[field.name])
+            yield row(field.name, plain, marks, value, help_texts[field.name])
 
 
-def row(name: str, plain: Any, marks: tuple[Any, ...], value: Any, told: str) -> str:
+def row(name: str, plain: Any, marks: tuple[Any, ...], value: Any, help_text: str) -> str:
     flag = "--" + name.replace("_", "-")
     metavar = next((mark.metavar for mark in marks if getattr(mark, "metavar", None)), name.upper().replace("_", "-"))
     short = [alias for mark in marks for alias in getattr(mark, "aliases", None) or ()]
@@ -74,7 +74,7 @@ def row(name: str, plain: Any, marks: tuple[Any, ...], value: Any, told: str) ->
     else:
         several = "..." if typing.get_origin(plain) is tuple else ""
         shown = f"{', '.join([*short, flag])} {metavar}{several}"
-    return f"| `{shown}` | {usual(name, plain, value)} | {told}{choices(plain)} |"
+    return f"| `{shown}` | {usual(name, plain, value)} | {help_text}{choices(plain)} |"
 
 
 def usual(name: str, plain: Any, value: Any) -> str:

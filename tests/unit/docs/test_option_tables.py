@@ -28,8 +28,8 @@ def test_the_parser_knows_every_option_shown(call: str, capsys: pytest.CaptureFi
     name, *words = call.split()
     with pytest.raises(SystemExit):
         importlib.import_module(f"vista.cli.{name}").run([*words, "--help"])
-    told = capsys.readouterr().out
+    printed = capsys.readouterr().out
     shown = re.findall(
         r"^\| `.*?(--[a-z-]+)", next(m["table"] for m in TABLE.finditer(TEXT) if m["call"] == call), re.M
     )
-    assert [flag for flag in shown if flag not in told] == []
+    assert [flag for flag in shown if flag not in printed] == []
