@@ -10,7 +10,7 @@ from typing import Any
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parents[1]
-UNIT = re.compile(r"(?<=\d) (?=[%±])|(?<=±) (?=\d)")
+AROUND_ERROR = re.compile(r"(?<=\d) (?=±)|(?<=±) (?=\d)")  # in 1.0 ± 0.1, which stays on one line
 LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 PREFIX = "project"
 IN_NAVIGATION = ("CHANGELOG.md", "CONTRIBUTING.md", "RESULTS.md")
@@ -41,7 +41,7 @@ def _add(files: Any, config: Any, name: str, pages: list[tuple[str, Path]]) -> N
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Rewrite links between files of the repository as links between files of the site; keep `1.0 ± 0.1` on one line."""
+    """Rewrite links between files of the repository as links between files of the site."""
     name = page.file.src_uri
     source = name.removeprefix(f"{PREFIX}/") if name.startswith(f"{PREFIX}/") else f"docs/{name}"
 
@@ -52,7 +52,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         on_site = target.removeprefix("docs/") if target.startswith("docs/") else f"{PREFIX}/{target}"
         return match[1] + posixpath.relpath(on_site, posixpath.dirname(name) or ".") + match[3]
 
-    return UNIT.sub("\N{NO-BREAK SPACE}", LINK.sub(rewrite, markdown))
+    return AROUND_ERROR.sub("\N{NO-BREAK SPACE}", LINK.sub(rewrite, markdown))
 
 
 def resolve_link(page: str, target: str) -> str | None:
