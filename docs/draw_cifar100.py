@@ -1,8 +1,8 @@
-"""Draw the example report and the figures of these docs from the records in results/.
+"""Redraw the example report and the figures of the docs from the records in results/.
 
     python docs/draw_cifar100.py --root DATA
 
-DATA contains CIFAR-100 (`vista data get cifar100 --root DATA`), because the records contain no labels and no images.
+DATA contains CIFAR-100 (`vista data get cifar100 --root DATA`): the ledger stores neither labels nor images.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from vista.reproduce.restore import restore
 DOCS = Path(__file__).resolve().parent
 RUNS = DOCS.parent / "results" / "runs"
 SHOWN = ("ce-seed1-ecd15291fc0ccb11", "vista-seed1-7fa0468258edcbaa", "vista-light-seed1-739bce09d6b23ac6")
-WIDE, TALL = 1400, 1000  # width in pixels of landscape and portrait images
-GALLERY_HEIGHT = 480  # pixels
+WIDE, TALL = 1400, 1000  # pixels across
+ROW_HEIGHT = 212  # pixels of the first row of the gallery
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Arguments:
 
 
 def main(args: Arguments) -> None:
-    os.environ["VISTA_DATA"] = args.root  # not in the configuration of a run, which the page shows
+    os.environ["VISTA_DATA"] = args.root  # not --root: the page shows the configuration of each run
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         page = DOCS / "cifar100-report.html"
         runs = folders(SHOWN)
@@ -48,13 +48,13 @@ def main(args: Arguments) -> None:
 
 
 def folders(names: Sequence[str]) -> list[Path]:
-    """Restore records as run folders in the current folder."""
+    """Restore runs of the ledger as folders in the working directory."""
     records = (ledger.read_record(RUNS / f"cifar100-symmetric-0.4-{name}.json") for name in names)
     return [restore(record, Path()).path for record in records]
 
 
 def draw(runs: list[Path]) -> None:
-    """Draw every figure, reduced in size."""
+    """Draw every figure, small enough for a page."""
     for path in drawing.save_all(grouped(read_runs(runs)), DOCS / "images", list(drawing.DRAWINGS), ["png"]):
         shrink(path)
         print(f"wrote {path.relative_to(DOCS)}")
@@ -69,7 +69,7 @@ def shrink(path: Path, colours: int = 96) -> None:
 
 
 def photograph(page: Path, path: Path) -> None:
-    """Save a screenshot of the first rows of the gallery, taken by chromium."""
+    """Screenshot of the first row of the gallery, taken with the installed chromium."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
@@ -78,7 +78,7 @@ def photograph(page: Path, path: Path) -> None:
         tab.goto(page.as_uri())
         tab.wait_for_selector("html[data-ready]")
         rows = tab.locator("#suspect-gallery").bounding_box()
-        tab.screenshot(path=path, full_page=True, clip={**rows, "height": GALLERY_HEIGHT})
+        tab.screenshot(path=path, full_page=True, clip={**rows, "height": ROW_HEIGHT})
         browser.close()
     shrink(path, colours=256)
     print(f"wrote {path.relative_to(DOCS)}")
