@@ -1,4 +1,4 @@
-"""The training methods, one file each: every module of this package is imported and its methods are found by name."""
+"""The training methods, one file each, found by name."""
 
 from __future__ import annotations
 

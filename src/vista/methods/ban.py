@@ -62,7 +62,7 @@ class Ban(Method):
         return (EarlierRun(TEACHER, cls.name, options),)
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
-        logits = network(batch.x)
+        logits = self.observe(batch, network(batch.x))
         with torch.no_grad():
             teacher = self._teacher[0](batch.x)
         hard = self.cross_entropy(logits, self.mix_targets(batch, self.targets))

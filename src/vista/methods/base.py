@@ -11,7 +11,8 @@ The training loop calls the hooks of a :class:`Method` in this order (pseudocode
     for epoch in 1, ..., task.epochs:
         method.begin_epoch(epoch)                        # also after resuming in the middle of an epoch
         for batch in loader:
-            loss = method.loss(network, batch)           # default: cross-entropy with method.targets(batch.index)
+            loss = method.loss(network, batch)           # default: cross-entropy with method.targets(batch.index);
+                                                         # calls method.observe(batch, logits) once
             loss.backward()
             optimizer.step()                             # parameters of the network and of the method
             method.after_step(network)
@@ -44,6 +45,7 @@ import torch
 from torch import Tensor, nn
 
 from vista.core import collectives
+from vista.core.evidence import Evidence
 from vista.core.losses import cross_entropy_and_probs, one_hot, reduce, rows_with_target, soft_cross_entropy
 from vista.core.store import WrittenOnce
 from vista.models.staged import check_stages
@@ -164,6 +166,7 @@ class Method(nn.Module):
     trains_plainly: ClassVar[bool] = False  # the network is the same as with cross-entropy; only predictions differ
     needs_stages: ClassVar[bool] = False  # requires a network with at least two stages of feature maps
     sample_buffers: ClassVar[tuple[str, ...]] = ()  # names of buffers with one row per training sample
+    evidence: Evidence | None = None  # where predictions of the training pass are recorded
     whole_batch: WholeBatch | None = None  # set during a step that is split over several processes
 
     @dataclass(frozen=True)
@@ -187,11 +190,21 @@ class Method(nn.Module):
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         """Return the loss to minimise, a scalar: the mean over the batch."""
-        return self.cross_entropy(network(batch.x), self.mix_targets(batch, self.targets))
+        return self.cross_entropy(self.observe(batch, network(batch.x)), self.mix_targets(batch, self.targets))
 
     def targets(self, index: Tensor) -> Tensor:
         """Return the targets ``[B, K]`` of the samples ``index``; override this if only the targets change."""
         return self.task.one_hot(index)
+
+    def observe(self, batch: Batch, logits: Tensor) -> Tensor:
+        """Record the predictions for the samples of the batch, and return ``logits``.
+
+        Every method calls it on the logits ``[B, K]`` of ``batch.x``: the run keeps the predicted class of every
+        sample and epoch. A mixed image belongs to no sample, so batches with CutMix are not recorded.
+        """
+        if self.evidence is not None and batch.partner is None:
+            self.evidence.record(logits, batch.index)
+        return logits
 
     def after_step(self, network: nn.Module) -> None:
         """Called after the optimizer step; part of a captured step."""
@@ -289,7 +302,7 @@ class LastPrediction(Method):
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         targets = self.targets(batch.index)
         rows = self.count_rows(targets)  # before the update, which fills the rows of samples without a label
-        losses, probs = cross_entropy_and_probs(network(batch.x), targets)
+        losses, probs = cross_entropy_and_probs(self.observe(batch, network(batch.x)), targets)
         self.memory.index_copy_(0, batch.index, probs.to(self.memory.dtype))
         return reduce(losses, "mean", None, rows)
 

@@ -104,7 +104,7 @@ class Byot(Method):
         maps = staged.stages(batch.x)
         features = [neck(each).mean(dim=(2, 3)) for neck, each in zip(self.necks, maps)]
         logits = [head(shallow) for head, shallow in zip(self.heads, features)]
-        logits.append(staged.classify(staged.embed(maps[-1])))
+        logits.append(self.observe(batch, staged.classify(staged.embed(maps[-1]))))
         targets = self.mix_targets(batch, self.targets)
         config = self.config
         return compute_byot_terms(

@@ -56,7 +56,7 @@ class CsKd(Method):
             positive(self.temperature, "temperature", usual=4)
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
-        logits = network(batch.x)
+        logits = self.observe(batch, network(batch.x))
         with torch.no_grad():  # in train mode, as in the source: partners update BatchNorm's statistics
             partner = network(batch.view(1, batch.same_class()))
         labelled = None

@@ -91,6 +91,7 @@ class Ddgsd(Method):
         logits = staged.classify(features)
         targets = self.targets(batch.index)
         first, second = logits.chunk(2)
+        self.observe(batch, first)
         first_features, second_features = features.chunk(2)
         return compute_ddgsd_terms(
             (first, second),

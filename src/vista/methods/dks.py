@@ -105,7 +105,7 @@ class Dks(Method):
         """Return the parts of the loss for this batch."""
         staged = cast(Staged, network)
         maps = staged.stages(batch.x)
-        logits = [staged.classify(staged.embed(maps[-1]))]
+        logits = [self.observe(batch, staged.classify(staged.embed(maps[-1])))]
         logits += [branch(maps[stage]) for stage, branch in zip(self.starts, self.branches)]
         targets = self.mix_targets(batch, self.targets)
         rows = self.count_rows(targets)

@@ -84,7 +84,7 @@ class Dlb(Method):
 
     def terms(self, network: nn.Module, batch: Batch) -> Terms:
         """Return the parts of the loss and store this batch as the last one."""
-        logits = network(batch.x)
+        logits = self.observe(batch, network(batch.x))
         # A batch has random draws for as many views as it has samples; a short one needs several calls.
         views = [batch.view(1, part) for part in self.last_index.split(len(batch.index))]
         again = network(torch.cat(views))  # a separate forward pass, as in the source

@@ -60,7 +60,7 @@ class EarlyLearningRegularisation(Method):
         self.register_buffer("memory", torch.zeros(task.num_samples, task.num_classes, device=task.device))
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
-        logits = network(batch.x)
+        logits = self.observe(batch, network(batch.x))
         probs = compute_clamped_probs(logits)
         with torch.no_grad():
             past = self.memory.index_select(0, batch.index)

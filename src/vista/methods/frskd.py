@@ -164,7 +164,7 @@ class Frskd(Method):
         """Return the parts of the loss; the pyramid's cross-entropy also trains the network's stages."""
         staged = cast(Staged, network)
         maps = staged.stages(batch.x)
-        logits = staged.classify(staged.embed(maps[-1]))
+        logits = self.observe(batch, staged.classify(staged.embed(maps[-1])))
         teacher_logits, teacher_maps = self.pyramid(maps)
         targets = self.mix_targets(batch, self.targets)
         config = self.config

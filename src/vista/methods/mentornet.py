@@ -92,7 +92,7 @@ class MentorNet(Method):
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         targets = self.mix_targets(batch, self.task.one_hot)
-        losses = soft_cross_entropy(network(batch.x), targets, reduction="none")
+        losses = soft_cross_entropy(self.observe(batch, network(batch.x)), targets, reduction="none")
         with torch.no_grad():
             weight = self._weights(losses.detach(), targets.sum(dim=1) > 0)
         return reduce(losses, "mean", weight, self.count_rows(targets))

@@ -94,7 +94,7 @@ class MetaWeightNet(Method):
         targets = self.mix_targets(batch, self.targets)
         rows = self.count_rows(targets)
         with sdpa_kernel(SDPBackend.MATH):  # attention's fused kernels have no second derivative
-            losses = compute_sample_losses(network(batch.x), targets)
+            losses = compute_sample_losses(self.observe(batch, network(batch.x)), targets)
             self._update_weigher(network, batch, losses, rows)
         return compute_weighted_mean(losses, compute_sample_weights(losses, self.weigher()), rows)
 

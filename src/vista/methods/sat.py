@@ -66,7 +66,7 @@ class SelfAdaptiveTraining(Method):
         self.momentum.fill_(self.config.momentum if started else 1.0)
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
-        logits = network(batch.x)
+        logits = self.observe(batch, network(batch.x))
         with torch.no_grad():
             probs = wide(logits).softmax(dim=1).to(self.memory.dtype)
             targets = adapt_targets(self.memory.index_select(0, batch.index), probs, self.momentum)

@@ -66,7 +66,7 @@ class SdDropout(Method):
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         staged, config = cast(Staged, network), self.config
         features = staged.embed(staged.stages(batch.x)[-1])
-        hard = self.cross_entropy(staged.classify(features), self.mix_targets(batch, self.targets))
+        hard = self.cross_entropy(self.observe(batch, staged.classify(features)), self.mix_targets(batch, self.targets))
         first, second = staged.classify(self.drop_features(features)), staged.classify(self.drop_features(features))
         soft: Tensor = config.weight * compute_dropout_consistency(first, second, config.temperature, config.detach)
         return hard + soft

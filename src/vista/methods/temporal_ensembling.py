@@ -77,7 +77,7 @@ class TemporalEnsembling(Method):
         self.weight.fill_(height * compute_ramp(epoch, self.task.epochs, self.config.ramp))
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
-        logits = network(batch.x)
+        logits = self.observe(batch, network(batch.x))
         probs = wide(logits).softmax(dim=1)
         past = self.memory.index_select(0, batch.index)
         self.memory.index_copy_(0, batch.index, probs.detach().to(past.dtype).lerp(past, self.config.momentum))

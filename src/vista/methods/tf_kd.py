@@ -94,7 +94,7 @@ class TeacherFreeKD(Method):
         return (EarlierRun("teacher", "ce"),) if config.mode == "self" else ()
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
-        logits = network(batch.x)
+        logits = self.observe(batch, network(batch.x))
         hard = self.mix_targets(batch, self.task.one_hot)
         alpha, share = self.config.alpha, self.config.alpha * self.config.weight
         loss: Tensor

@@ -93,7 +93,7 @@ class TolerantSelfDistillation(Method):
         self.register_buffer("written", torch.zeros(groups, dtype=torch.long, device=task.device))
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
-        logits = network(batch.x)
+        logits = self.observe(batch, network(batch.x))
         labels = self.task.labels.index_select(0, batch.index)
         with torch.no_grad():
             probs = wide(logits).softmax(dim=1).to(self.queues.dtype)

@@ -57,7 +57,7 @@ class VistaMethod(Method):
         )
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
-        logits, targets = network(batch.x), None
+        logits, targets = self.observe(batch, network(batch.x)), None
         if batch.partner is not None:
             targets = self.mix_targets(batch, self.vista.targets)
         if self.whole_batch is None or not self.task.has_missing_labels:
@@ -74,7 +74,12 @@ class VistaMethod(Method):
             for logits, index in end.train_logits():
                 self.vista.record(logits, index)
         summary = self.vista.end_epoch(end.val_logits)
-        line = {"beta": summary.beta, "anchors": len(summary.anchors), "unrecorded": summary.unrecorded}
+        line = {
+            "beta": summary.beta,
+            "anchors": len(summary.anchors),
+            "anchor_weights": {str(state): weight for state, weight in summary.anchors.items()},
+            "unrecorded": summary.unrecorded,
+        }
         return {**line, "event": summary.event} if summary.event else line
 
     def final_teacher(self) -> Tensor:

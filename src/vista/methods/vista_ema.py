@@ -103,7 +103,8 @@ class VistaEma(Method):
             average = average_weights(self._states, weights)
             pull_towards(end.network, average.to(next(end.network.parameters()).device), share)
             re_estimate_batchnorm(end.network, end.train_pictures)
-        return {"beta": share, "anchors": len(weights)}
+        named = {str(state): weight for state, weight in weights.items()}
+        return {"beta": share, "anchors": len(weights), "anchor_weights": named}
 
     def _admit(self, end: EpochEnd) -> dict[int, float]:
         """Add the new state and return the weights of the anchors."""

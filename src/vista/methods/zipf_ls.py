@@ -83,6 +83,7 @@ class ZipfLabelSmoothing(Method):
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         logits, scores = self._logits_and_scores(network, batch.x)
+        self.observe(batch, logits)
         hard = self.mix_targets(batch, self.task.one_hot)
         whole = self.whole_batch
         term = self._term(logits, scores, batch.index, whole.index if whole else None)

@@ -22,6 +22,8 @@ from vista.noise import NoisyLabels
 from vista.runs import checkpoint, lock
 from vista.runs.config import TrainConfig
 from vista.runs.description import DataDescription
+from vista.runs.predictions import FILE as PREDICTIONS
+from vista.runs.predictions import Predictions
 from vista.runs.record import COVERAGE, EPOCHS, TIMINGS, Record
 from vista.split import Split
 
@@ -33,8 +35,8 @@ LONGEST_NAME = 255  # bytes, on any disk
 Which = Literal["best", "last"]
 WEIGHTS: dict[Which, str] = {"best": "best.safetensors", "last": "last.safetensors"}
 OWN = frozenset((
-    CONFIG, ENVIRONMENT, DATA, METRICS, LABELS, SPLIT, TEACHER, *WEIGHTS.values(), EPOCHS, TIMINGS, COVERAGE,
-    EARLIER, TENSORBOARD, checkpoint.FOLDER, checkpoint.BLOBS, lock.FILE,
+    CONFIG, ENVIRONMENT, DATA, METRICS, LABELS, SPLIT, TEACHER, PREDICTIONS, *WEIGHTS.values(), EPOCHS, TIMINGS,
+    COVERAGE, EARLIER, TENSORBOARD, checkpoint.FOLDER, checkpoint.BLOBS, lock.FILE,
 ))  # fmt: skip
 LITTER = frozenset((".DS_Store", "Thumbs.db", "desktop.ini"))  # what file managers leave: nobody's work
 CHECKPOINT_FILES = frozenset((checkpoint.STATE, checkpoint.TENSORS, checkpoint.MANIFEST))
@@ -129,6 +131,10 @@ class RunFolder:
         if "teacher" not in tensors:
             raise _damaged(self.path / TEACHER, "it has no 'teacher'")
         return tensors["teacher"]
+
+    def predictions(self) -> Predictions:
+        """Predicted classes of the training samples by epoch, their mean prediction, and the final logits."""
+        return Predictions.load(self.path)
 
     def weights(self, which: Which) -> dict[str, Tensor]:
         path = self.path / WEIGHTS[which]

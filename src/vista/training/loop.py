@@ -130,6 +130,7 @@ def _train_steps(training: Training, saving: Saving) -> Iterator[Event]:
 def _end_epoch(training: Training, began: float) -> Iterator[Event]:
     """Evaluate, call the method's ``end_epoch``, keep the best weights, write the record."""
     samples, method = training.samples, training.method
+    training.evidence.end_epoch()
     trained = time.monotonic()
     _broadcast_buffers(training.network)
     evaluated = method.evaluated(training.network)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_runs import write_run
+from made_runs import write_images, write_run
 
 from vista.analysis import read_run
 from vista.cli import main

@@ -30,7 +30,8 @@ def finished(data: str, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 def test_a_finished_run_holds_what_it_promises_and_nothing_else(finished: RunFolder) -> None:
     assert sorted(path.name for path in finished.path.iterdir()) == [
         "best.safetensors", "config.json", "coverage.safetensors", "data.json", "environment.json", "epochs.jsonl",
-        "labels.safetensors", "last.safetensors", "lock", "metrics.json", "split.safetensors", "teacher.safetensors",
+        "labels.safetensors", "last.safetensors", "lock", "metrics.json",
+        "predictions.safetensors", "split.safetensors", "teacher.safetensors",
         "timings.jsonl",
     ]  # fmt: skip
     assert finished.is_finished()

@@ -217,10 +217,10 @@ def test_a_run_begins_only_where_its_checkpoints_fit_at_its_end(
 
     monkeypatch.setattr(shutil, "disk_usage", usage)
     if not lacking:
-        preflight.check_disk_space(tmp_path / "new" / "run", network, method)
+        preflight.check_disk_space(tmp_path / "new" / "run", preflight.bytes_of_checkpoints(network, method, 0), method)
         return
     with pytest.raises(OSError, match=r"run has .* free, but checkpoints of this run may need .*: keep fewer anchors$"):
-        preflight.check_disk_space(tmp_path / "new" / "run", network, method)
+        preflight.check_disk_space(tmp_path / "new" / "run", preflight.bytes_of_checkpoints(network, method, 0), method)
 
 
 def test_what_a_runs_own_checkpoints_hold_counts_as_room_for_them(
@@ -233,11 +233,11 @@ def test_what_a_runs_own_checkpoints_hold_counts_as_room_for_them(
     )
     monkeypatch.setattr(preflight.shutil, "disk_usage", lambda path: SimpleNamespace(free=36_500))
     with pytest.raises(OSError, match=rf"{tmp_path} has 36.5 KB free, but checkpoints of this run may need 37 KB; use"):
-        preflight.check_disk_space(tmp_path, network, method)
+        preflight.check_disk_space(tmp_path, preflight.bytes_of_checkpoints(network, method, 0), method)
     for file, size in {"checkpoints/a/tensors": 300, "blobs/a": 100, "last.safetensors": 100}.items():
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_bytes(bytes(size))
     with pytest.raises(OSError, match=r"may need 36\.6 KB more: make room there, or move the folder to a larger disk"):
-        preflight.check_disk_space(tmp_path, network, method)
+        preflight.check_disk_space(tmp_path, preflight.bytes_of_checkpoints(network, method, 0), method)
     (tmp_path / "blobs" / "b").write_bytes(bytes(100))
-    preflight.check_disk_space(tmp_path, network, method)
+    preflight.check_disk_space(tmp_path, preflight.bytes_of_checkpoints(network, method, 0), method)
