@@ -30,7 +30,7 @@ def test_trains_with_cutmix(make_config, tmp_path: Path, method: str) -> None:
 
 @pytest.mark.parametrize("method", REJECTS)
 def test_rejects_cutmix_before_run_starts(make_config, tmp_path: Path, method: str) -> None:
-    with pytest.raises(ValueError, match=rf"method '{method}' does not compose with CutMix: use --cutmix 0"):
+    with pytest.raises(ValueError, match=rf"method '{method}' does not support CutMix: use --cutmix 0"):
         next(train(make_config(method, cutmix=0.5), tmp_path))
     assert isinstance(next(train(make_config(method), tmp_path)), Started), "without CutMix it starts"
 

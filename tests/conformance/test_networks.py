@@ -20,7 +20,9 @@ from vista.data.augment import Augmentation
 from vista.data.loader import Inputs, Loader
 from vista.methods import Task, available, choose
 from vista.models import Staged, dropout
-from vista.training.engine import Engine, make_optimizer
+from vista.runs.config import TrainConfig
+from vista.training.engine import Engine
+from vista.training.optimization import make_optimizer
 
 pytestmark = pytest.mark.faults
 
@@ -72,7 +74,7 @@ def take_step(method: str, network: nn.Module, pixels: int) -> tuple[Engine, Any
     for module in (network, made):
         dropout.set_generator(module, task.generator)
     parameters = [*network.parameters(), *(p for p in made.parameters() if p.requires_grad)]
-    optimizer = make_optimizer(parameters, momentum=0.9, weight_decay=5e-4, nesterov=False, device=CPU)
+    optimizer = make_optimizer(TrainConfig(), parameters, CPU)
     engine = Engine(
         network, made, loader, optimizer, device=CPU, precision="fp32", compile_network=False, capture=False
     )

@@ -12,5 +12,5 @@ from vista.runs import record
 def right(identity: str) -> NDArray[np.bool_]:
     """Correctness of each epoch of a run by the given validation labels, ``[E, m]``."""
     (bits,) = (ROOT / "results" / "runs").glob(f"*-{identity}.safetensors")
-    rows, about = record.artefact.read(bits, record.FORMAT, record.VERSION)
+    rows, about = record.array_file.read(bits, record.FORMAT, record.VERSION)
     return np.unpackbits(rows["val_given"], axis=1)[:, : about["sizes"]["val_given"]].astype(bool)

@@ -76,7 +76,9 @@ def test_each_epoch_pulls_network_towards_anchors(task, network):
         mean = sum(weight * states[s] for s, weight in ANCHORS[epoch].items())
         expected = (1 - share) * states[epoch] + share * mean
         np.testing.assert_allclose(flatten_parameters(network).numpy(), expected, rtol=1e-4, atol=1e-6)
-        assert line == {"beta": min(options.beta(epoch, EPOCHS), 0.5), "anchors": len(ANCHORS[epoch])}
+        assert line["beta"] == min(options.beta(epoch, EPOCHS), 0.5)
+        assert line["anchors"] == len(ANCHORS[epoch])
+        assert line["anchor_weights"] == pytest.approx({str(s): weight for s, weight in ANCHORS[epoch].items()})
         assert set(method.get_extra_state()["checkpoints"]) == set(map(str, ANCHORS[epoch]))
 
 

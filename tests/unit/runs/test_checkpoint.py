@@ -337,7 +337,7 @@ def test_without_a_sound_checkpoint_the_run_starts_anew(data: str, copied: Path,
 
 def test_a_run_that_has_lost_its_checkpoints_says_so(data: str, copied: Path, whole: dict[str, str]) -> None:
     shutil.rmtree(copied / "checkpoints")
-    with pytest.warns(UserWarning, match=r"has \d+ epochs on record, but no checkpoint left: it starts anew"):
+    with pytest.warns(UserWarning, match=r"has a record of \d+ epochs but no checkpoint: it starts from epoch 1"):
         events = train(config(data), copied)
     assert events[0].epoch == 1
     assert ended_as(copied) == whole
