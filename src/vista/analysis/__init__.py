@@ -3,6 +3,6 @@
 from vista.analysis.groups import Group, grouped, read_runs
 from vista.analysis.recorder import TrajectoryRecorder
 from vista.analysis.runs import Run, read_run
-from vista.analysis.suspects import Suspects, suspect_labels
+from vista.analysis.suspects import LabelIssues, find_label_issues
 
-__all__ = ["Group", "Run", "Suspects", "TrajectoryRecorder", "grouped", "read_run", "read_runs", "suspect_labels"]
+__all__ = ["Group", "LabelIssues", "Run", "TrajectoryRecorder", "find_label_issues", "grouped", "read_run", "read_runs"]

@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from vista.analysis import suspects
-from vista.analysis.suspects import Labels, Suspects
+from vista.analysis.suspects import LabelIssues, Labels
 from vista.files import atomic, spreadsheet
 from vista.runs import folder as run_folder
 from vista.runs.folder import RunFolder
 
 FORMAT = 1
 TABLE, LIST = "suspected_labels.csv", "suspected_labels.json"
+MOST_PAIRS = 100  # most frequent confusions in the list
 FIELDS = ("id", "given", "given_name", "suggested", "suggested_name", "score")
 
 
-def corrected(given: Labels, found: Suspects, count: int, *, drop: bool = False) -> Labels:
+def corrected(given: Labels, found: LabelIssues, count: int, *, drop: bool = False) -> Labels:
     """Correct the most suspect labels.
 
     Args:
@@ -49,7 +50,7 @@ def write_label_file(path: Path, labels: Labels, files: Sequence[str] | None = N
     atomic.write(path, spreadsheet.table(list(columns), zip(*columns.values(), strict=True)))
 
 
-def rows(found: Suspects, count: int) -> list[dict[str, Any]]:
+def rows(found: LabelIssues, count: int) -> list[dict[str, Any]]:
     """The first ``count`` suspects as JSON values."""
     table = []
     for k in range(min(count, len(found))):
@@ -66,24 +67,34 @@ def rows(found: Suspects, count: int) -> list[dict[str, Any]]:
             row["true"] = int(found.true[k])
         if found.files is not None:
             row["file"] = found.files[int(found.ids[k])]
+        if found.evidence is not None:
+            row["evidence"] = str(found.evidence[k])
         table.append(row)
     return table
 
 
-def write_csv(path: Path, found: Suspects, count: int) -> None:
+def write_csv(path: Path, found: LabelIssues, count: int) -> None:
     """Write the list as CSV, one line per suspect."""
-    known = [name for name, values in (("true", found.true), ("file", found.files)) if values is not None]
+    columns = (("true", found.true), ("file", found.files), ("evidence", found.evidence))
+    known = [name for name, values in columns if values is not None]
     fields = (*FIELDS, *known)
     lines = ([row[name] for name in fields] for row in rows(found, count))
     atomic.write(path, spreadsheet.table(fields, lines))
 
 
-def report(found: Suspects, count: int) -> dict[str, Any]:
+def report(found: LabelIssues, count: int) -> dict[str, Any]:
     """The list as one JSON object."""
     return {
         "format": FORMAT,
         "samples": len(found),
         "estimated": found.estimated,
+        "interval": list(found.interval),
+        "noise_rate": round(found.noise_rate, 6),
+        "unjudged": dict(found.unjudged),
+        "caution": found.caution,
+        "pairs": [
+            {"given": given, "true": true, "count": round(count, 2)} for given, true, count in found.pairs()[:MOST_PAIRS]
+        ],
         "quality": found.quality(),
         "suspects": rows(found, count),
     }
@@ -147,6 +158,6 @@ def _is_number(value: Any) -> bool:
     return _is_whole(value) or (isinstance(value, float) and math.isfinite(value))
 
 
-def write_json(path: Path, found: Suspects, count: int) -> None:
+def write_json(path: Path, found: LabelIssues, count: int) -> None:
     """Write the list as JSON."""
     atomic.write(path, (json.dumps(report(found, count), allow_nan=False) + "\n").encode())

@@ -1,91 +1,132 @@
-r"""Suspected labels: training samples whose given label the final teacher considers unlikely.
+r"""Label issues: samples whose given label is unlikely by predicted probabilities, and how many labels are wrong.
 
-A class that is learned less confidently than others makes even its right labels look doubtful. As in confident
-learning, a probability is therefore compared with the usual one of its class: the threshold :math:`t_k` is the mean of
-:math:`Q(x)_k` over the samples labelled k, and :math:`r_k = Q(x)_k / t_k`. The score of a sample labelled y is
-:math:`r_j / (r_j + r_y)` with the highest :math:`r_j` of another class. It is between 0 and 1; from 1/2 on, another
-class is at least as likely as the given one.
+The score of a sample labelled y compares y with the most likely other class j:
+
+.. math::  \frac{3}{4} \cdot \frac{1 + p_j - p_y}{2} + \frac{1}{4} \cdot \frac{s_j}{s_j + s_y}, \quad s_k = p_k / \sqrt{t_k}
+
+with the threshold :math:`t_k`, the mean of :math:`p_k` over the samples labelled k. The first term is cleanlab's
+normalised margin; the second also ranks samples whose probability is spread over many classes. The thresholds enter by
+their square root because wrong labels lower the threshold of a rare class that receives them. The score is between 0
+and 1; above 1/2 another class is more likely. :mod:`vista.analysis.joint` estimates the number of wrong labels.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from vista import noise
+from vista.analysis.joint import (
+    Floats,
+    Labels,
+    NoiseEstimate,
+    calibrate_joint,
+    confident_joint,
+    count_wrong,
+    estimate_noise,
+    rescale_joint,
+    thresholds,
+)
 from vista.analysis.runs import TRUTH_KNOWN
 from vista.metrics import SUM_TOLERANCE
-from vista.runs.folder import RunFolder
+from vista.runs.folder import TEACHER, RunFolder
+from vista.runs.predictions import FILE as PREDICTIONS
+from vista.runs.predictions import Predictions
 
 PRECISION_AT = (10, 50, 100, 500, 1000, 5000)
-Floats = NDArray[np.float64]
-Labels = NDArray[np.int64]
+MARGIN = 0.75  # weight of the normalised margin in the score
+MEMORISED = 0.1  # training minus validation accuracy on given labels above which the labels are memorised
+UNSETTLED = 0.1  # share of predictions that change in the last epoch above which training is too short
+BY_TEACHER, BY_TRAINING, HELD_OUT = "teacher", "training predictions", "held out"
 
 
 @dataclass(frozen=True, eq=False)
-class Suspects:
-    """All labelled training samples, most suspect first; ids are positions in the original, unsplit data."""
+class LabelIssues:
+    """All judged samples, most suspect first, and the estimated label noise.
 
-    ids: Labels  # [n]
+    Attributes:
+        ids: Sample ids ``[n]``; of a run, positions in the original, unsplit data.
+        given: Given labels ``[n]``.
+        suggested: Most likely other class ``[n]``.
+        score: Scores ``[n]`` from 0 to 1, descending; above 0.5 the suggested class is more likely than the given one.
+        joint: Estimated number of samples by given and true label ``[K, K]``.
+        estimated: Estimated number of wrong labels.
+        interval: Its 95 % interval, lower and upper end.
+        classes: Class names ``[K]``.
+        true: True labels ``[n]``, where known.
+        files: File of each sample by id, for data in files.
+        evidence: What each sample was judged by ``[n]``: ``teacher``, ``training predictions`` or ``held out``.
+        unjudged: Number of samples that were not judged, by reason.
+        caution: Why the estimate may be off, if there is a reason.
+    """
+
+    ids: Labels
     given: Labels
     suggested: Labels
     score: Floats
-    estimated: int  # number of wrong labels, by the confident joint
+    joint: Floats
+    estimated: int
+    interval: tuple[int, int]
     classes: tuple[str, ...]
-    true: Labels | None = None  # where known
-    files: Sequence[str] | None = None  # file of each sample by id, for data in files
+    true: Labels | None = None
+    files: Sequence[str] | None = None
+    evidence: NDArray[np.str_] | None = None
+    unjudged: Mapping[str, int] = field(default_factory=dict)
+    caution: str | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def noise_rate(self) -> float:
+        """Estimated share of wrong labels among the judged samples."""
+        return count_wrong(self.joint) / len(self)
 
     @property
     def is_doubted(self) -> NDArray[np.bool_]:
         """Whether another class is more likely than the given one, ``[n]``."""
         return self.score > 0.5
 
+    def pairs(self) -> list[tuple[int, int, float]]:
+        """Given class, true class and estimated number of samples, most frequent confusion first."""
+        off = self.joint - np.diag(np.diag(self.joint))
+        cells = np.argsort(-off, axis=None, kind="stable")[: np.count_nonzero(off)]
+        return [(int(i), int(j), float(off[i, j])) for i, j in zip(*np.unravel_index(cells, off.shape), strict=True)]
+
     def quality(self) -> dict[str, Any] | None:
         """Precision at k, AUROC and average precision of the ranking, where the true labels are known."""
         return None if self.true is None else ranking_quality(self.score, self.given != self.true)
 
 
-def thresholds(probs: Floats, given: Labels) -> Floats:
-    """Mean probability of each class over the samples labelled with it, ``[K]``; infinite for an unused class."""
-    counts = np.bincount(given, minlength=probs.shape[1])
-    totals = np.bincount(given, weights=probs[np.arange(len(given)), given], minlength=probs.shape[1])
-    return np.asarray(np.divide(totals, counts, out=np.full(len(counts), np.inf), where=counts > 0))
+def scores(probs: Floats, given: Labels, used: NDArray[np.bool_] | None = None) -> tuple[Floats, Labels]:
+    r"""Score of each given label by the formula above, and the suggested class j, ``[n]``.
 
+    Args:
+        probs: Predicted probabilities ``[n, K]``.
+        given: Given labels ``[n]``.
+        used: Classes that may be suggested ``[K]``; default: those that occur in ``given``.
 
-def scores(probs: Floats, given: Labels) -> tuple[Floats, Labels]:
-    r"""Score of each given label by the formula above, and the suggested class j, ``[n]``."""
-    rows, usual = np.arange(len(given)), thresholds(probs, given)
-    ratios = probs / np.where(usual > 0, usual, 1.0)  # a class with probability 0 everywhere
-    own = ratios[rows, given]
-    ratios[rows, given] = -1.0
-    other = ratios.argmax(axis=1)
-    highest = ratios[rows, other]
-    total = highest + own
-    return np.divide(highest, total, out=np.full(len(given), 0.5), where=total > 0), other
-
-
-def estimated_errors(probs: Floats, given: Labels) -> int:
-    """Estimated number of wrong labels, by the confident joint.
-
-    A sample is counted for the most likely of the classes that reach their threshold, if any does. Among the counted
-    samples labelled k, the share counted for another class estimates the share of wrong labels of class k.
+    Returns:
+        Scores and suggested classes, ``[n]`` each.
     """
-    reached = probs >= thresholds(probs, given)
-    counted = reached.any(axis=1)
-    guess = np.where(reached, probs, -1.0).argmax(axis=1)
-    size = np.bincount(given, minlength=probs.shape[1])
-    confident = np.bincount(given[counted], minlength=probs.shape[1])
-    elsewhere = np.bincount(given[counted & (guess != given)], minlength=probs.shape[1])
-    shares = np.divide(elsewhere, confident, out=np.zeros(len(size)), where=confident > 0)
-    return round(float(size @ shares))
+    rows, usual = np.arange(len(given)), thresholds(probs, given)
+    own = probs[rows, given]
+    allowed = np.isfinite(usual) if used is None else used
+    usual = np.where(np.isfinite(usual), usual, own.mean())
+    root = np.sqrt(np.where(usual > 0, usual, 1.0))  # a class with probability 0 everywhere
+    others = np.where(allowed, probs, -1.0)
+    others[rows, given] = -1.0
+    other = others.argmax(axis=1)
+    highest = np.maximum(others[rows, other], 0.0)
+    scaled, scaled_own = highest / root[other], own / root[given]
+    total = scaled + scaled_own
+    share = np.divide(scaled, total, out=np.full(len(given), 0.5), where=total > 0)
+    return MARGIN * (1 + highest - own) / 2 + (1 - MARGIN) * share, other
 
 
 def ranking_quality(score: Floats, wrong: NDArray[np.bool_]) -> dict[str, Any]:
@@ -106,89 +147,248 @@ def ranking_quality(score: Floats, wrong: NDArray[np.bool_]) -> dict[str, Any]:
     }
 
 
-def suspect_labels(
-    probs: ArrayLike,
-    given: ArrayLike,
+def find_label_issues(
+    labels: ArrayLike,
+    pred_probs: ArrayLike,
     *,
     ids: ArrayLike | None = None,
-    classes: tuple[str, ...] | None = None,
+    classes: Sequence[str] | None = None,
     true: ArrayLike | None = None,
-) -> Suspects:
-    """Rank samples by how unlikely their given label is.
+) -> LabelIssues:
+    """Rank samples by how unlikely their label is, and estimate how many labels are wrong.
+
+    Use predictions for samples that the model was not trained on (cross-validation), or a teacher of past states:
+    predictions of a model for its own training samples repeat wrong labels, and the estimate is then too low.
 
     Args:
-        probs: Predicted probabilities ``[n, K]``.
-        given: Given labels ``[n]``; samples with label -1 are left out.
+        labels: Given labels ``[n]``; -1 means unlabelled.
+        pred_probs: Predicted probabilities ``[n, K]`` of any model. A row of zeros means that there is no prediction.
         ids: Ids to report ``[n]``; default: 0..n-1.
         classes: Class names ``[K]``.
         true: True labels ``[n]``, to measure the quality of the ranking.
 
     Returns:
-        The samples, most suspect first.
+        The judged samples, most suspect first, with the joint of given and true labels, the estimated number of wrong
+        labels and its interval. Samples without label or prediction are counted in ``unjudged``.
 
-    >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.9, 0.1], [0.1, 0.9]])
-    >>> found = suspect_labels(probs, [0, 0, 1, 1])
-    >>> int(found.ids[0]), int(found.suggested[0])
-    (2, 0)
+    Example:
+        >>> import numpy as np
+        >>> import vista
+        >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.9, 0.1], [0.1, 0.9]])
+        >>> found = vista.find_label_issues([0, 0, 1, 1], probs)
+        >>> int(found.ids[0]), int(found.suggested[0]), found.estimated
+        (2, 0, 1)
     """
-    values, labels = _checked(probs, given)
+    values, given = _checked(pred_probs, labels)
     for name, numbers in (("ids", ids), ("true", true)):
-        if numbers is not None and np.shape(numbers) != labels.shape:
+        if numbers is not None and np.shape(numbers) != given.shape:
             raise ValueError(
-                f"{name} must have one number for each of {len(labels)} samples, got shape {np.shape(numbers)}"
+                f"{name} must have one number for each of {len(given)} samples, got shape {np.shape(numbers)}"
             )
     if classes is not None and len(classes) != values.shape[1]:
-        raise ValueError(f"classes has {len(classes)} names, but probs has {values.shape[1]} classes")
-    labelled = np.flatnonzero(labels >= 0)
-    values, own = values[labelled], labels[labelled]
-    if len(np.unique(own)) < 2:
-        raise ValueError("given must contain at least 2 classes, got one")
+        raise ValueError(f"classes has {len(classes)} names, but pred_probs has {values.shape[1]} classes")
+    predicted = values.any(axis=1)
+    judged = np.flatnonzero((given >= 0) & predicted)
+    if len(np.unique(given[judged])) < 2:
+        raise ValueError("labels must contain at least 2 classes with predictions")
+    values, own = values[judged], given[judged]
+    noise_of_all = estimate_noise(values, own)
     score, other = scores(values, own)
     order = np.argsort(-score, kind="stable")
-    chosen = labelled[order]
-    return Suspects(
+    chosen = judged[order]
+    counts = {"no label": np.count_nonzero(given < 0), "no prediction": np.count_nonzero((given >= 0) & ~predicted)}
+    return LabelIssues(
         ids=chosen if ids is None else np.asarray(ids, dtype=np.int64)[chosen],
-        given=labels[chosen],
+        given=given[chosen],
         suggested=other[order],
         score=score[order],
-        estimated=estimated_errors(values, own),
-        classes=classes or tuple(str(k) for k in range(values.shape[1])),
+        joint=noise_of_all.joint,
+        estimated=round(count_wrong(noise_of_all.joint)),
+        interval=_whole(len(own) * noise_of_all.low, len(own) * noise_of_all.high),
+        classes=tuple(classes) if classes is not None else tuple(str(k) for k in range(values.shape[1])),
         true=None if true is None else np.asarray(true, dtype=np.int64)[chosen],
+        unjudged={reason: count for reason, count in counts.items() if count},
     )
 
 
-def of_run(folder: RunFolder) -> Suspects:
-    """Rank the training samples of a finished run by its final teacher."""
-    teacher = folder.teacher().float().numpy()
-    labels, split = folder.labels(), folder.split()
-    known = noise.parse(labels.spec).kind in TRUTH_KNOWN
-    found = suspect_labels(
-        teacher,
-        labels.given[split.train],
-        ids=split.train,
-        classes=folder.data().classes,
-        true=labels.true[split.train] if known else None,
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Samples of a run that are judged by the same kind of prediction."""
+
+    ids: Labels
+    probs: Floats
+    given: Labels
+    evidence: str
+
+
+def of_run(folder: RunFolder) -> LabelIssues:
+    """Judge every sample of a finished run, and estimate how many labels are wrong.
+
+    Training samples are judged by the final teacher, or else by their mean prediction during training; validation and
+    held-out test samples by the final network, which was not trained on them. Predictions for training samples are
+    biased towards the given labels, so the share of wrong training labels is estimated from samples that were held out
+    of the same labels at random; the training predictions say which classes are confused.
+
+    Args:
+        folder: A finished run of any method.
+
+    Returns:
+        All judged samples, most suspect first.
+    """
+    labels, split, data = folder.labels(), folder.split(), folder.data()
+    given, classes = labels.given, data.classes
+    if data.files is not None and len(data.files) != len(given):
+        raise ValueError(f"{folder.path} is damaged: it names {len(data.files)} files, but has {len(given)} labels")
+    has_teacher = (folder.path / TEACHER).exists()
+    kept = folder.predictions() if (folder.path / PREDICTIONS).exists() or not has_teacher else None
+    inside = np.concatenate([split.train, split.val])
+    outside = np.setdiff1d(np.flatnonzero(given >= 0), inside)
+    by_training = np.zeros((len(split.train), 0)) if kept is None else kept.mean
+    train = _group(
+        split.train,
+        folder.teacher().float().numpy() if has_teacher else by_training,
+        given,
+        BY_TEACHER if has_teacher else BY_TRAINING,
     )
-    files = folder.data().files
-    if files is not None and len(files) != len(labels.given):
-        raise ValueError(f"{folder.path} is damaged: it names {len(files)} files, but has {len(labels.given)} labels")
-    return dataclasses.replace(found, files=files)
+    val, test = (_held_out(kept, part, ids, given) for part, ids in (("val", split.val), ("test", outside)))
+    kind = noise.parse(labels.spec).kind
+    is_own_validation = bool(len(split.val)) and int(split.val.min()) > int(split.train.max())
+    # Synthetic noise and label files change training labels only, so held-out test labels differ from them.
+    pooled = [val] * (not is_own_validation) + [test] * (kind == "none")
+    alike = _joined([group for group in pooled if group is not None])
+    others = [group for group in (val, test) if group is not None and not any(group is each for each in pooled)]
+    groups = [group for group in (train, alike, *others) if group is not None]
+    if not groups:
+        raise ValueError(f"{folder.path} has no prediction for any labelled sample")
+    estimates = _estimates(train, alike, others)
+    judged = np.concatenate([group.ids for group in groups])
+    used = np.bincount(given[judged], minlength=len(classes)) > 0
+    if np.count_nonzero(used) < 2:
+        raise ValueError(f"{folder.path} must have judged samples of at least 2 classes, got one")
+    found = [scores(group.probs, group.given, used) for group in groups]
+    score = np.concatenate([each for each, _ in found])
+    order = np.lexsort((judged, -score))
+    low, high = (sum(size * getattr(each, end) for size, each in estimates) for end in ("low", "high"))
+    joint = np.sum([each.joint for _, each in estimates], axis=0)
+    missing = {
+        "no label": int(np.count_nonzero(given < 0)),
+        "no prediction": int(np.count_nonzero(given >= 0)) - len(judged),
+        "separate test set": 0 if len(outside) else data.samples.get("test", 0),
+    }
+    return LabelIssues(
+        ids=judged[order],
+        given=given[judged[order]],
+        suggested=np.concatenate([other for _, other in found])[order],
+        score=score[order],
+        joint=joint,
+        estimated=round(count_wrong(joint)),
+        interval=_whole(low, high),
+        classes=classes,
+        true=labels.true[judged[order]] if kind in TRUTH_KNOWN else None,
+        files=data.files,
+        evidence=np.concatenate([np.full(len(group.ids), group.evidence) for group in groups])[order],
+        unjudged={reason: count for reason, count in missing.items() if count},
+        caution=_caution(kept, given, split.train, split.val, alike is not None),
+    )
+
+
+def _group(ids: Labels, probs: NDArray[Any], given: Labels, evidence: str) -> _Group | None:
+    """Samples with a label and a prediction; ``None`` if no sample has both."""
+    values = np.asarray(probs, dtype=np.float64)
+    if len(values) != len(ids):
+        raise ValueError(f"the run is damaged: {len(values)} predictions ({evidence}), but {len(ids)} samples")
+    rows = np.flatnonzero((given[ids] >= 0) & values.any(axis=1))
+    return _Group(ids[rows], values[rows], given[ids[rows]], evidence) if len(rows) else None
+
+
+def _held_out(kept: Predictions | None, part: str, ids: Labels, given: Labels) -> _Group | None:
+    """Samples that were not trained on; the fused prediction is used if the method has one, else the best epoch's."""
+    if kept is None or not len(ids):
+        return None
+    name = next((f"{which}.{part}" for which in ("fused", "best") if f"{which}.{part}" in kept.logits), None)
+    if name is None:
+        return None
+    logits = kept.logits[name].astype(np.float64)
+    exponents = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return _group(ids, exponents / exponents.sum(axis=1, keepdims=True), given, HELD_OUT)
+
+
+def _joined(groups: Sequence[_Group]) -> _Group | None:
+    if not groups:
+        return None
+    ids, probs, given = (np.concatenate([getattr(each, name) for each in groups]) for name in ("ids", "probs", "given"))
+    return _Group(ids, probs, given, HELD_OUT)
+
+
+def _estimates(
+    train: _Group | None, alike: _Group | None, others: Sequence[_Group]
+) -> list[tuple[int, NoiseEstimate]]:
+    """Size and noise of each group; that of the training samples by held-out samples with labels of the same source."""
+    found = [(len(group.ids), estimate_noise(group.probs, group.given)) for group in others]
+    known = None if alike is None else estimate_noise(alike.probs, alike.given)
+    if alike is not None and known is not None:
+        found.append((len(alike.ids), known))
+    if train is None:
+        return found
+    if known is None:
+        return [*found, (len(train.ids), estimate_noise(train.probs, train.given))]
+    sizes = np.bincount(train.given, minlength=train.probs.shape[1])
+    joint = calibrate_joint(confident_joint(train.probs, train.given), sizes)
+    wrong = len(train.ids) * known.share
+    if count_wrong(joint) == 0 < wrong:  # memorised completely: take the pattern of the held-out samples
+        rows = known.joint.sum(axis=1, keepdims=True)
+        joint = np.where(rows > 0, known.joint / np.maximum(rows, 1e-300), np.eye(len(sizes))) * sizes[:, None]
+    return [*found, (len(train.ids), NoiseEstimate(rescale_joint(joint, wrong), known.share, known.low, known.high))]
+
+
+def _caution(
+    kept: Predictions | None, given: Labels, train: Labels, val: Labels, has_held_out: bool
+) -> str | None:
+    """Why the estimated number of wrong labels may be off: the network was trained too long or too briefly."""
+    if not has_held_out:
+        return (
+            "No predictions of held-out samples with labels of the same source are stored: the estimate is based on "
+            "predictions for training samples and is likely too low."
+        )
+    if kept is None or len(kept.classes) < 2 or "last.val" not in kept.logits:
+        return None
+    labelled = (given[train] >= 0) & (kept.classes[-1] >= 0) & (kept.classes[-2] >= 0)
+    if not labelled.any() or not len(val):
+        return None
+    last, before, own = kept.classes[-1][labelled], kept.classes[-2][labelled], given[train][labelled]
+    fit, accuracy = float(np.mean(last == own)), float(np.mean(kept.logits["last.val"].argmax(axis=1) == given[val]))
+    if fit - accuracy > MEMORISED:
+        return (
+            f"The network is overtrained for this estimate: it predicts {fit:.0%} of the given training labels, but "
+            f"{accuracy:.0%} of the validation labels. Train for fewer epochs or with a method that resists wrong labels."
+        )
+    changed = float(np.mean(last != before))
+    if changed > UNSETTLED:
+        return (
+            f"The network is undertrained for this estimate: {changed:.0%} of the training predictions changed in the "
+            "last epoch, and its errors count as wrong labels. Train for more epochs."
+        )
+    return None
+
+
+def _whole(low: float, high: float) -> tuple[int, int]:
+    return math.floor(low + 1e-9), math.ceil(high - 1e-9)
 
 
 def _checked(probs: ArrayLike, given: ArrayLike) -> tuple[Floats, Labels]:
     values, labels = np.array(probs, dtype=np.float64), np.asarray(given)
     if values.ndim != 2 or 0 in values.shape:
-        raise ValueError(f"probs must be a non-empty array [samples, classes], got shape {values.shape}")
+        raise ValueError(f"pred_probs must be a non-empty array [samples, classes], got shape {values.shape}")
     if labels.shape != values.shape[:1] or not np.issubdtype(labels.dtype, np.integer):
-        raise ValueError(f"given must be integers [{len(values)}], got {labels.dtype} of shape {labels.shape}")
+        raise ValueError(f"labels must be integers [{len(values)}], got {labels.dtype} of shape {labels.shape}")
     bad = np.flatnonzero((labels < -1) | (labels >= values.shape[1]))
     if len(bad):
-        raise ValueError(f"given[{bad[0]}] is {labels[bad[0]]}, but num_classes is {values.shape[1]}")
+        raise ValueError(f"labels[{bad[0]}] is {labels[bad[0]]}, but num_classes is {values.shape[1]}")
     if not np.isfinite(values).all() or (values < 0).any():
         row, column = np.argwhere(~(np.isfinite(values) & (values >= 0)))[0]
-        raise ValueError(f"probs[{row}, {column}] must be finite and at least 0, got {values[row, column]}")
+        raise ValueError(f"pred_probs[{row}, {column}] must be finite and at least 0, got {values[row, column]}")
     total = values.sum(axis=1)
     off = np.flatnonzero((np.abs(total - 1.0) > SUM_TOLERANCE) & (total > 0))  # a row of zeros is unknown
     if len(off):
-        raise ValueError(f"probs[{off[0]}] must sum to 1, got {total[off[0]]:.6g}: pass softmax(logits)")
+        raise ValueError(f"pred_probs[{off[0]}] must sum to 1, got {total[off[0]]:.6g}: pass softmax(logits)")
     return values, labels.astype(np.int64)
