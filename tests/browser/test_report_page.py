@@ -402,7 +402,7 @@ def test_a_teacher_without_suspects_is_reported(visit: Callable[..., Opened], tm
     write_run(tmp_path / "run", method="vista", teacher=True, noise="none")
     write_page(read_runs([tmp_path / "run"]), tmp_path / "page.html")
     opened = visit(page=tmp_path / "page.html")
-    assert "none of 45 training labels looks wrong" in opened.page.inner_text("#suspects")
+    assert "none of 45 labels looks wrong" in opened.page.inner_text("#suspects")
     assert opened.page.locator("#filter-given").count() == 0
     assert opened.complaints == []
 

@@ -93,7 +93,8 @@ def report(found: LabelIssues, count: int) -> dict[str, Any]:
         "unjudged": dict(found.unjudged),
         "caution": found.caution,
         "pairs": [
-            {"given": given, "true": true, "count": round(count, 2)} for given, true, count in found.pairs()[:MOST_PAIRS]
+            {"given": given, "true": true, "count": round(count, 2)}
+            for given, true, count in found.pairs()[:MOST_PAIRS]
         ],
         "quality": found.quality(),
         "suspects": rows(found, count),

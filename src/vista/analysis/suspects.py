@@ -2,9 +2,9 @@ r"""Label issues: samples whose given label is unlikely by predicted probabiliti
 
 The score of a sample labelled y compares y with the most likely other class j:
 
-.. math::  \frac{3}{4} \cdot \frac{1 + p_j - p_y}{2} + \frac{1}{4} \cdot \frac{s_j}{s_j + s_y}, \quad s_k = p_k / \sqrt{t_k}
+.. math::  \frac{3}{4} \cdot \frac{1 + p_j - p_y}{2} + \frac{1}{4} \cdot \frac{s_j}{s_j + s_y}
 
-with the threshold :math:`t_k`, the mean of :math:`p_k` over the samples labelled k. The first term is cleanlab's
+with :math:`s_k = p_k / \sqrt{t_k}` and the threshold :math:`t_k`, the mean of :math:`p_k` over the samples labelled k. The first term is cleanlab's
 normalised margin; the second also ranks samples whose probability is spread over many classes. The thresholds enter by
 their square root because wrong labels lower the threshold of a rare class that receives them. The score is between 0
 and 1; above 1/2 another class is more likely. :mod:`vista.analysis.joint` estimates the number of wrong labels.
@@ -42,7 +42,7 @@ PRECISION_AT = (10, 50, 100, 500, 1000, 5000)
 MARGIN = 0.75  # weight of the normalised margin in the score
 MEMORISED = 0.1  # training minus validation accuracy on given labels above which the labels are memorised
 UNSETTLED = 0.1  # share of predictions that change in the last epoch above which training is too short
-BY_TEACHER, BY_TRAINING, HELD_OUT = "teacher", "training predictions", "held out"
+EVIDENCE = BY_TEACHER, BY_TRAINING, HELD_OUT = "teacher", "training predictions", "held out"
 
 
 @dataclass(frozen=True, eq=False)
@@ -320,9 +320,7 @@ def _joined(groups: Sequence[_Group]) -> _Group | None:
     return _Group(ids, probs, given, HELD_OUT)
 
 
-def _estimates(
-    train: _Group | None, alike: _Group | None, others: Sequence[_Group]
-) -> list[tuple[int, NoiseEstimate]]:
+def _estimates(train: _Group | None, alike: _Group | None, others: Sequence[_Group]) -> list[tuple[int, NoiseEstimate]]:
     """Size and noise of each group; that of the training samples by held-out samples with labels of the same source."""
     found = [(len(group.ids), estimate_noise(group.probs, group.given)) for group in others]
     known = None if alike is None else estimate_noise(alike.probs, alike.given)
@@ -341,9 +339,7 @@ def _estimates(
     return [*found, (len(train.ids), NoiseEstimate(rescale_joint(joint, wrong), known.share, known.low, known.high))]
 
 
-def _caution(
-    kept: Predictions | None, given: Labels, train: Labels, val: Labels, has_held_out: bool
-) -> str | None:
+def _caution(kept: Predictions | None, given: Labels, train: Labels, val: Labels, has_held_out: bool) -> str | None:
     """Why the estimated number of wrong labels may be off: the network was trained too long or too briefly."""
     if not has_held_out:
         return (
@@ -359,13 +355,14 @@ def _caution(
     fit, accuracy = float(np.mean(last == own)), float(np.mean(kept.logits["last.val"].argmax(axis=1) == given[val]))
     if fit - accuracy > MEMORISED:
         return (
-            f"The network is overtrained for this estimate: it predicts {fit:.0%} of the given training labels, but "
-            f"{accuracy:.0%} of the validation labels. Train for fewer epochs or with a method that resists wrong labels."
+            f"The network is overtrained for this estimate: it predicts {100 * fit:.0f} % of the given training "
+            f"labels, but {100 * accuracy:.0f} % of the validation labels. Train for fewer epochs, or with a method that "
+            "resists wrong labels."
         )
     changed = float(np.mean(last != before))
     if changed > UNSETTLED:
         return (
-            f"The network is undertrained for this estimate: {changed:.0%} of the training predictions changed in the "
+            f"The network is undertrained for this estimate: {100 * changed:.0f} % of the training predictions changed in the "
             "last epoch, and its errors count as wrong labels. Train for more epochs."
         )
     return None

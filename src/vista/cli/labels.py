@@ -11,32 +11,41 @@ from typing import Annotated
 import tyro
 from rich.table import Table
 
-from vista.analysis import suspect_files, suspects
-from vista.analysis.suspects import Suspects
+from vista.analysis import probability_files, suspect_files, suspects
+from vista.analysis.joint import Labels as GivenLabels
+from vista.analysis.suspects import LabelIssues
 from vista.cli import terminal
 from vista.cli.arguments import parse
 from vista.cli.output_paths import TABLE, Kept, file_to_write, folder_to_write, trained_on, what_it_holds
 from vista.runs.folder import RunFolder
 
-HELP = "rank the training samples whose given label looks wrong"
-ABOUT = """Rank the training samples of a finished run by how little its final teacher believes their given label.
+HELP = "estimate how many labels are wrong, and rank the samples by suspicion"
+ABOUT = """Estimate how many labels are wrong, and rank the samples by how unlikely their given label is.
+
+With RUN, training samples are judged by the final teacher of the run, or by their mean prediction during training;
+validation and held-out samples by the final network. With --probs and --labels, any model's predictions are judged.
 
 Ids are positions in the data as shipped: in the training part of CIFAR, in the arrays of an .npz file, in
-scikit-learn's digits, among the pictures of a folder by class and file name. The list goes to suspected_labels.csv
-and .json in the run's folder."""
+scikit-learn's digits, among the images of a folder by class and file name. The list is written to
+suspected_labels.csv and .json in the run folder."""
 SHOWN = 20
+SHOWN_PAIRS = 5
 
 
 @dataclass(frozen=True)
 class Labels:
-    run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
-    """Folder of a finished run whose method keeps a teacher."""
+    run: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="RUN")] = None
+    """Folder of a finished run."""
+    probs: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    """Instead of RUN: predicted probabilities [samples, classes] of any model, as .npy, .npz or .csv."""
+    labels: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    """With --probs: the given labels, as .npy, .npz or .csv; a CSV may contain class names."""
     top: Annotated[int | None, tyro.conf.arg(metavar="K")] = None
     """List so many samples; as many as are estimated to be wrong if neither this nor --min-score is given."""
     min_score: Annotated[float | None, tyro.conf.arg(metavar="S")] = None
     """List the samples with at least this score, from 0 to 1; from 0.5 on another class is believed as much."""
     out: Annotated[str | None, tyro.conf.arg(metavar="DIR")] = None
-    """Another folder for the lists."""
+    """Folder for the lists; default: the run folder, or with --probs the working directory."""
     clean: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
     """Write all labels, the listed ones corrected, as a CSV that --noise file:FILE reads."""
     drop: bool = False
@@ -49,12 +58,10 @@ def run(argv: list[str]) -> int:
     flags = parse(Labels, argv, "labels", ABOUT)
     if flags.drop and flags.clean is None:
         raise ValueError("drop only changes what --clean FILE writes, but no --clean was given")
-    folder = RunFolder.open(flags.run)
-    found = suspects.of_run(folder)
+    found, given, kept, place = _judge(flags)
     count = _count(flags, found)
-    place = folder_to_write("out", flags.out) if flags.out else folder.path
+    place = folder_to_write("out", flags.out) if flags.out else place
     written = [place / suspect_files.TABLE, place / suspect_files.LIST]
-    kept = list(trained_on(folder.config()))
     for path in written:
         if (held := what_it_holds(path, kept)) is not None:
             raise ValueError(f"out is {place}, but its {path.name} holds {held}: name another folder")
@@ -63,7 +70,7 @@ def run(argv: list[str]) -> int:
     suspect_files.write_csv(written[0], found, count)
     suspect_files.write_json(written[1], found, count)
     if clean is not None:
-        labels = suspect_files.corrected(folder.labels().given, found, count, drop=flags.drop)
+        labels = suspect_files.corrected(given, found, count, drop=flags.drop)
         suspect_files.write_label_file(clean, labels, found.files)
         written.append(clean)
         believed = 0 if flags.drop else count - int(found.is_doubted[:count].sum())
@@ -72,10 +79,30 @@ def run(argv: list[str]) -> int:
                 f"{believed:,} of the {count:,} listed keep their label: no other class is believed more", stacklevel=2
             )
     if flags.json:
-        print(json.dumps({"run": str(folder.path), **suspect_files.report(found, count)}, allow_nan=False))
+        print(json.dumps({**_source(flags), **suspect_files.report(found, count)}, allow_nan=False))
         return 0
     _print(found, count, written)
     return 0
+
+
+def _judge(flags: Labels) -> tuple[LabelIssues, GivenLabels, Kept, Path]:
+    """The judged samples, all given labels, the files that must not be overwritten, and the folder for the lists."""
+    if flags.run is not None and flags.probs is None and flags.labels is None:
+        folder = RunFolder.open(flags.run)
+        return suspects.of_run(folder), folder.labels().given, list(trained_on(folder.config())), folder.path
+    if flags.run is not None or flags.probs is None or flags.labels is None:
+        raise ValueError("labels needs either RUN, or both --probs FILE and --labels FILE")
+    probs_path, labels_path = Path(flags.probs).expanduser(), Path(flags.labels).expanduser()
+    probs, classes = probability_files.read_probabilities(probs_path)
+    given = probability_files.read_labels(labels_path, classes)
+    kept = [(probs_path, "the predicted probabilities"), (labels_path, "the given labels")]
+    return suspects.find_label_issues(given, probs, classes=classes), given, kept, Path()
+
+
+def _source(flags: Labels) -> dict[str, str | None]:
+    if flags.run is None:
+        return {"probs": flags.probs, "labels": flags.labels}
+    return {"run": str(Path(flags.run))}
 
 
 def _label_file(given: str, lists: list[Path], kept: Kept) -> Path:
@@ -86,13 +113,13 @@ def _label_file(given: str, lists: list[Path], kept: Kept) -> Path:
     return path
 
 
-def _count(flags: Labels, found: Suspects) -> int:
+def _count(flags: Labels, found: LabelIssues) -> int:
     """How many samples are listed."""
     if flags.top is not None and flags.min_score is not None:
         raise ValueError("top and min_score were both given, but one of them decides how many samples are listed")
     if flags.top is not None:
         if not 1 <= flags.top <= len(found):
-            raise ValueError(f"top is {flags.top}, but there are {len(found)} labelled training samples: 1 to that")
+            raise ValueError(f"top is {flags.top}, but there are {len(found)} judged samples: 1 to that")
         return flags.top
     if flags.min_score is not None:
         if not 0 <= flags.min_score <= 1:
@@ -101,31 +128,60 @@ def _count(flags: Labels, found: Suspects) -> int:
     return found.estimated
 
 
-def _title(found: Suspects, count: int) -> str:
-    all_of_them, wrong = f"{len(found):,} training labels", f"{found.estimated:,}"
+def _title(found: LabelIssues, count: int) -> str:
+    all_of_them, wrong = f"{len(found):,} labels", f"{found.estimated:,}"
     if count == found.estimated:
         return f"{wrong} of {all_of_them} look wrong"
     return f"the {count:,} most suspect of {all_of_them}, of which about {wrong} look wrong"
 
 
-def _nothing(found: Suspects) -> str:
+def _nothing(found: LabelIssues) -> str:
     """Why no label is listed."""
     if not found.score.any():
-        return "the teacher of this run is the given labels themselves, so it doubts none: train for more epochs"
+        return "The predictions equal the given labels: train for more epochs."
     return "no label is as suspect as that" if found.estimated else "no label looks wrong"
 
 
-def _print(found: Suspects, count: int, written: list[Path]) -> None:
+def _print_estimate(found: LabelIssues) -> None:
+    """The number of wrong labels, the most frequent confusions, and what was judged by what."""
+    out = terminal.console()
+    low, high = found.interval
+    out.print(
+        f"Estimated wrong labels: {found.estimated:,} of {len(found):,} (95 % interval {low:,} to {high:,}), "
+        f"noise rate {100 * found.noise_rate:.1f} %"
+    )
+    pairs = [
+        f"{found.classes[given]} → {found.classes[true]} {count:.0f}"
+        for given, true, count in found.pairs()[:SHOWN_PAIRS]
+        if round(count)
+    ]
+    if pairs:
+        out.print(f"Most frequent (given → true): {', '.join(pairs)}", markup=False)
+    if found.evidence is not None:
+        kinds = [f"{kind} {(found.evidence == kind).sum():,}" for kind in suspects.EVIDENCE if kind in found.evidence]
+        out.print(f"Judged by: {', '.join(kinds)}")
+    missing = ", ".join(f"{count:,} ({reason})" for reason, count in found.unjudged.items())
+    out.print(f"Not judged: {missing or 'none'}")
+    if found.caution is not None:
+        out.print(f"Caution: {found.caution}")
+
+
+def _print(found: LabelIssues, count: int, written: list[Path]) -> None:
+    _print_estimate(found)
     out = terminal.console()
     table = Table(title=_title(found, count), title_justify="left")
-    more = [name for name, known in (("true", found.true), ("file", found.files)) if known is not None]
+    more = [
+        name
+        for name, known in (("true", found.true), ("file", found.files), ("evidence", found.evidence))
+        if known is not None
+    ]
     for name in ("id", "given", "suggested", "score", *more):
         table.add_column(name, justify="right" if name in ("id", "score") else "left", overflow="fold")
     for row in suspect_files.rows(found, min(count, SHOWN)):
         cells = [str(row["id"]), row["given_name"], row["suggested_name"], f"{row['score']:.3f}"]
         if found.true is not None:
             cells.append(found.classes[row["true"]])
-        cells += [row["file"]] if found.files is not None else []
+        cells += [row[name] for name in ("file", "evidence") if name in row]
         table.add_row(*cells)
     if count:
         out.print(table)

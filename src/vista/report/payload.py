@@ -148,8 +148,8 @@ def _suspects(groups: Sequence[Group]) -> dict[str, Any] | None:
         {key: value for key, value in row.items() if key != "file" and not key.endswith("_name")}
         for row in found["suspects"]
     ]
-    about = f"about {found['estimated']:,} of {found['samples']:,} training labels look wrong"
-    none = f"none of {found['samples']:,} training labels looks wrong"
+    about = f"about {found['estimated']:,} of {found['samples']:,} labels look wrong"
+    none = f"none of {found['samples']:,} labels looks wrong"
     chosen = f", the run with the highest validation accuracy of {len(able)} with a teacher" if len(able) > 1 else ""
     note = f"Found by {_isolated(str(run.path))}{chosen}: {about if found['estimated'] else none}"
     quality = found["quality"]

@@ -88,7 +88,8 @@ SECTIONS = {
     "comparison": Section(
         "Comparison",
         "Means over the seeds with standard errors; the best value of each column is bold. Validation labels that were "
-        "split off the training set carry its label noise, test labels do not. The test set selects nothing.",
+        "split off the training set carry its label noise. Synthetic noise leaves test labels unchanged, but test "
+        "samples of the same folder or file contain its wrong labels. The test set selects nothing.",
     ),
     "forgetting": Section(
         "What was forgotten",
@@ -145,8 +146,9 @@ SECTIONS = {
     ),
     "test-vs-validation": Section(
         "Test and validation accuracy",
-        "Test labels are clean. Validation labels that were split off the training set carry its label noise, so that "
-        "their accuracy is lower. If both curves rise and fall together, the validation set is a good guide.",
+        "Synthetic noise leaves test labels unchanged, but validation labels that were split off the training set "
+        "carry it, so that their accuracy is lower. Test labels from the same folder or file can be wrong too. If both "
+        "curves rise and fall together, the validation set is a good guide.",
         "epoch",
         "accuracy (%)",
         {

@@ -120,7 +120,7 @@ def test_labels_prints_a_table_and_writes_both_lists(run: Path, capsys: pytest.C
     assert main(["labels", str(run), "--top", "3"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     estimated = json.loads((run / "suspected_labels.json").read_text())["estimated"]
-    assert f"the 3 most suspect of 45 training labels, of which about {estimated} look wrong" in out
+    assert f"the 3 most suspect of 45 labels, of which about {estimated} look wrong" in out
     assert "AUROC 1.0000" in out
     assert len((run / "suspected_labels.csv").read_text().splitlines()) == 4
     assert len(json.loads((run / "suspected_labels.json").read_text())["suspects"]) == 3
@@ -130,7 +130,7 @@ def test_labels_lists_the_estimated_number_by_default(run: Path, capsys: pytest.
     assert main(["labels", str(run)]) == 0
     listed = json.loads((run / "suspected_labels.json").read_text())
     assert len(listed["suspects"]) == listed["estimated"] > 0
-    assert f"{listed['estimated']} of 45 training labels look wrong" in " ".join(capsys.readouterr().out.split())
+    assert f"{listed['estimated']} of 45 labels look wrong" in " ".join(capsys.readouterr().out.split())
     assert main(["labels", str(run), "--min-score", "1"]) == 0
     assert "no label is as suspect as that" in capsys.readouterr().out
 

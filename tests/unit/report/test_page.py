@@ -170,7 +170,7 @@ def test_a_teacher_without_suspects_differs_from_no_teacher(tmp_path: Path) -> N
     write_run(tmp_path / "clean", method="vista", teacher=True, noise="none")
     found = payload(read_runs([tmp_path / "clean"]))["suspects"]
     assert found["rows"] == []
-    assert ": none of 45 training labels looks wrong" in found["note"]
+    assert ": none of 45 labels looks wrong" in found["note"]
     write_run(tmp_path / "plain")
     assert payload(read_runs([tmp_path / "plain"]))["suspects"] is None
 
