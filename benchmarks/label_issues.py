@@ -183,9 +183,8 @@ def data_sets(rng: np.random.Generator) -> dict[str, tuple[np.ndarray, np.ndarra
     images = images / 16
     some = rng.permutation(len(digits))[:1200]
     order = rng.permutation(10)
-    rare = np.concatenate(
-        [rng.permutation(np.flatnonzero(digits == k))[:count] for k, count in zip(order, RARE, strict=True)]
-    )
+    parts = [np.flatnonzero(digits == k)[:count] for k, count in zip(order, RARE, strict=True)]
+    rare = rng.permutation(np.concatenate(parts))  # folds are drawn by position
     sets = {"digits": (images[some], digits[some]), "digits, rare classes": (images[rare], digits[rare])}
     for name, spread, tail in (("Gaussian classes", 1.6, False), ("Gaussian, rare classes", 1.4, True)):
         prior = 1 / np.arange(1, 11) if tail else np.ones(10)

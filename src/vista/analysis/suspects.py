@@ -2,12 +2,13 @@ r"""Label issues: samples whose given label is unlikely by predicted probabiliti
 
 The score of a sample labelled y compares y with the most likely other class j:
 
-.. math::  \frac{3}{4} \cdot \frac{1 + p_j - p_y}{2} + \frac{1}{4} \cdot \frac{s_j}{s_j + s_y}
+.. math::  0.9 \cdot \frac{1 + p_j - p_y}{2} + 0.1 \cdot \frac{s_j}{s_j + s_y}
 
-with :math:`s_k = p_k / \sqrt{t_k}` and the threshold :math:`t_k`, the mean of :math:`p_k` over the samples labelled k. The first term is cleanlab's
-normalised margin; the second also ranks samples whose probability is spread over many classes. The thresholds enter by
-their square root because wrong labels lower the threshold of a rare class that receives them. The score is between 0
-and 1; above 1/2 another class is more likely. :mod:`vista.analysis.joint` estimates the number of wrong labels.
+with :math:`s_k = p_k / \sqrt{t_k}` and the threshold :math:`t_k`, the mean of :math:`p_k` over the samples labelled k.
+The first term is cleanlab's normalised margin; the second also ranks samples whose probability is spread over many
+classes. The thresholds enter by their square root because wrong labels lower the threshold of a rare class that
+receives them. The score is between 0 and 1; above 1/2 another class is more likely. :mod:`vista.analysis.joint`
+estimates the number of wrong labels.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from vista.runs.predictions import FILE as PREDICTIONS
 from vista.runs.predictions import Predictions
 
 PRECISION_AT = (10, 50, 100, 500, 1000, 5000)
-MARGIN = 0.75  # weight of the normalised margin in the score
+MARGIN = 0.9  # weight of the normalised margin in the score
 MEMORISED = 0.1  # training minus validation accuracy on given labels above which the labels are memorised
 UNSETTLED = 0.1  # share of predictions that change in the last epoch above which training is too short
 EVIDENCE = BY_TEACHER, BY_TRAINING, HELD_OUT = "teacher", "training predictions", "held out"
@@ -356,14 +357,14 @@ def _caution(kept: Predictions | None, given: Labels, train: Labels, val: Labels
     if fit - accuracy > MEMORISED:
         return (
             f"The network is overtrained for this estimate: it predicts {100 * fit:.0f} % of the given training "
-            f"labels, but {100 * accuracy:.0f} % of the validation labels. Train for fewer epochs, or with a method that "
-            "resists wrong labels."
+            f"labels, but {100 * accuracy:.0f} % of the validation labels. Train for fewer epochs, or with a method "
+            "that resists wrong labels."
         )
     changed = float(np.mean(last != before))
     if changed > UNSETTLED:
         return (
-            f"The network is undertrained for this estimate: {100 * changed:.0f} % of the training predictions changed in the "
-            "last epoch, and its errors count as wrong labels. Train for more epochs."
+            f"The network is undertrained for this estimate: {100 * changed:.0f} % of the training predictions changed "
+            "in the last epoch, and its errors count as wrong labels. Train for more epochs."
         )
     return None
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from made_runs import write_run
 
-from vista.analysis import suspect_files, suspect_labels, suspects
+from vista import find_label_issues
+from vista.analysis import suspect_files, suspects
 from vista.noise.label_files import read_label_file
 from vista.runs.folder import RunFolder
 
@@ -19,18 +20,19 @@ PROBS = np.array([[0.8, 0.2], [0.6, 0.4], [0.1, 0.9], [0.3, 0.7]])
 GIVEN = np.array([0, 0, 0, 1])
 
 
-def test_the_score_compares_probabilities_relative_to_their_class_thresholds() -> None:
-    assert suspects.thresholds(PROBS, GIVEN) == pytest.approx([0.5, 0.7])
+def test_the_score_is_the_margin_and_a_share_relative_to_the_thresholds() -> None:
     score, other = suspects.scores(PROBS, GIVEN)
-    # Sample 2: 0.9 / 0.7 for class 1 against 0.1 / 0.5 for its own; sample 3: 0.3 / 0.5 against 0.7 / 0.7.
-    against = np.array([(0.2 / 0.7, 0.8 / 0.5), (0.4 / 0.7, 0.6 / 0.5), (0.9 / 0.7, 0.1 / 0.5), (0.3 / 0.5, 1.0)])
-    assert score == pytest.approx(against[:, 0] / against.sum(axis=1))
+    own, best = np.array([0.8, 0.6, 0.1, 0.7]), np.array([0.2, 0.4, 0.9, 0.3])
+    usual_own, usual_best = np.sqrt([0.5, 0.5, 0.5, 0.7]), np.sqrt([0.7, 0.7, 0.7, 0.5])
+    share = (best / usual_best) / (best / usual_best + own / usual_own)
+    assert score == pytest.approx(0.9 * (1 + best - own) / 2 + 0.1 * share)
     assert other.tolist() == [1, 1, 1, 0]
 
 
-def test_an_unused_class_is_never_suggested() -> None:
-    probs = np.array([[0.1, 0.2, 0.7], [0.2, 0.1, 0.7]])
-    assert suspects.scores(probs, np.array([0, 1]))[1].tolist() == [1, 0]
+def test_an_unused_class_is_suggested_only_if_allowed() -> None:
+    probs, given = np.array([[0.1, 0.2, 0.7], [0.2, 0.1, 0.7]]), np.array([0, 1])
+    assert suspects.scores(probs, given)[1].tolist() == [1, 0]
+    assert suspects.scores(probs, given, np.array([True, True, True]))[1].tolist() == [2, 2]
 
 
 def test_classes_with_probability_zero_everywhere() -> None:
@@ -38,45 +40,20 @@ def test_classes_with_probability_zero_everywhere() -> None:
     score, other = suspects.scores(probs, np.array([0, 1, 1]))
     assert other.tolist() == [1, 0, 0], "no sample is labelled 2"
     assert score.tolist() == [0.0, 1.0, 0.5]
-    # Class 1 has threshold 0, so its probabilities are used without a threshold.
-    score, _ = suspects.scores(np.array([[0.6, 0.4], [1.0, 0.0]]), np.array([0, 1]))
-    assert score == pytest.approx([0.4 / (0.4 + 0.6 / 0.6), 1.0])
-
-
-def test_the_estimate_scales_the_confident_joint_to_each_class() -> None:
-    # Of the three labelled 0, samples 0, 1 (class 0) and 2 (class 1) reach a threshold: a third is elsewhere.
-    assert suspects.estimated_errors(PROBS, GIVEN) == 1
-    # One-hot probabilities: the threshold of class 1 is 1, which the fourth sample reaches exactly.
-    assert suspects.estimated_errors(np.eye(2)[[0, 0, 0, 1, 1, 1]], np.array([0, 0, 0, 0, 1, 1])) == 1
-    # The only sample labelled 1 reaches both thresholds, and class 0 is more likely.
-    assert suspects.estimated_errors(np.array([[0.8, 0.2], [0.8, 0.2], [0.9, 0.1]]), np.array([0, 0, 1])) == 1
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_the_estimate_equals_a_count_sample_by_sample(seed: int) -> None:
-    generator = np.random.default_rng(seed)
-    probs, given = generator.dirichlet([0.5, 1.0, 2.0], 60), generator.integers(0, 3, 60)
-    usual = [np.mean([row[k] for row, label in zip(probs, given, strict=True) if label == k]) for k in range(3)]
-    elsewhere, confident = np.zeros(3), np.zeros(3)
-    for row, label in zip(probs, given, strict=True):
-        reached = [k for k in range(3) if row[k] >= usual[k]]
-        confident[label] += bool(reached)
-        elsewhere[label] += bool(reached) and max(reached, key=lambda k: row[k]) != label
-    expected = sum(np.sum(given == k) * elsewhere[k] / confident[k] for k in range(3))
-    assert suspects.estimated_errors(probs, given) == round(expected)
 
 
 def test_ties_keep_the_order_of_the_samples() -> None:
     given, doubtful = np.arange(200) % 2, np.arange(200) % 3 == 0
-    found = suspect_labels(np.eye(2)[given ^ doubtful], given)
+    found = find_label_issues(given, np.eye(2)[given ^ doubtful])
     assert found.ids.tolist() == [*np.flatnonzero(doubtful), *np.flatnonzero(~doubtful)]
 
 
 def test_the_ranking_starts_with_the_most_suspect_and_omits_unlabelled_samples() -> None:
     probs = np.vstack([PROBS, [[0.5, 0.5]]])
-    found = suspect_labels(probs, [*GIVEN, -1], ids=[10, 11, 12, 13, 14], true=[0, 0, 1, 1, 0])
-    assert found.ids.tolist() == [12, 13, 11, 10]
-    assert found.given.tolist() == [0, 1, 0, 0]
+    found = find_label_issues([*GIVEN, -1], probs, ids=[10, 11, 12, 13, 14], true=[0, 0, 1, 1, 0])
+    assert found.ids.tolist() == [12, 11, 13, 10]
+    assert found.given.tolist() == [0, 0, 1, 0]
+    assert found.unjudged == {"no label": 1}
     assert found.suggested[0] == 1
     quality = found.quality()
     assert quality == {"wrong": 1, "precision_at": {"1": 1.0}, "auroc": 1.0, "average_precision": 1.0}
@@ -86,8 +63,9 @@ def test_float16_probabilities_and_rows_of_zeros_are_accepted() -> None:
     """A teacher is stored in float16; the row of a sample that was never trained on may be zero."""
     probs = np.random.default_rng(0).dirichlet(np.full(100, 0.1), 50).astype(np.float16)
     probs[7] = 0
-    found = suspect_labels(probs, np.arange(50) % 10)
-    assert found.score[found.ids == 7] == 0.5
+    found = find_label_issues(np.arange(50) % 10, probs)
+    assert 7 not in found.ids
+    assert found.unjudged == {"no prediction": 1}
 
 
 def test_the_quality_of_a_ranking() -> None:
@@ -105,26 +83,26 @@ def test_the_quality_of_a_ranking() -> None:
 @pytest.mark.parametrize(
     ("probs", "given", "message"),
     [
-        (PROBS, [0, 0, 0, 0], "given must contain at least 2 classes, got one"),
-        (PROBS, [0, 1, 2, 0], r"given\[2\] is 2, but num_classes is 2"),
-        (PROBS, [0, -2, 1, 0], r"given\[1\] is -2, but num_classes is 2"),
-        (PROBS, [0, 1], r"given must be integers \[4\], got int64 of shape \(2,\)"),
-        (np.where(PROBS == 0.9, np.nan, PROBS), GIVEN, r"probs\[2, 1\] must be finite and at least 0, got nan"),
-        (np.where(PROBS == 0.9, -0.1, PROBS), GIVEN, r"probs\[2, 1\] must be finite and at least 0, got -0\.1"),
-        (np.array([[0.0, np.inf], *PROBS[1:]]), GIVEN, r"probs\[0, 1\] must be finite and at least 0, got inf"),
-        (10 * PROBS, GIVEN, r"probs\[0\] must sum to 1, got 10: pass softmax\(logits\)"),
-        (PROBS / 2, GIVEN, r"probs\[0\] must sum to 1, got 0\.5: pass softmax\(logits\)"),
-        (PROBS[0], GIVEN[:2], r"probs must be a non-empty array \[samples, classes\], got shape \(2,\)"),
+        (PROBS, [0, 0, 0, 0], "labels must contain at least 2 classes with predictions"),
+        (PROBS, [0, 1, 2, 0], r"labels\[2\] is 2, but num_classes is 2"),
+        (PROBS, [0, -2, 1, 0], r"labels\[1\] is -2, but num_classes is 2"),
+        (PROBS, [0, 1], r"labels must be integers \[4\], got int64 of shape \(2,\)"),
+        (np.where(PROBS == 0.9, np.nan, PROBS), GIVEN, r"pred_probs\[2, 1\] must be finite and at least 0, got nan"),
+        (np.where(PROBS == 0.9, -0.1, PROBS), GIVEN, r"pred_probs\[2, 1\] must be finite and at least 0, got -0\.1"),
+        (np.array([[0.0, np.inf], *PROBS[1:]]), GIVEN, r"pred_probs\[0, 1\] must be finite and at least 0, got inf"),
+        (10 * PROBS, GIVEN, r"pred_probs\[0\] must sum to 1, got 10: pass softmax\(logits\)"),
+        (PROBS / 2, GIVEN, r"pred_probs\[0\] must sum to 1, got 0\.5: pass softmax\(logits\)"),
+        (PROBS[0], GIVEN[:2], r"pred_probs must be a non-empty array \[samples, classes\], got shape \(2,\)"),
         (
             np.zeros((0, 2)),
             np.zeros(0, np.int64),
-            r"probs must be a non-empty array \[samples, classes\], got shape \(0, 2\)",
+            r"pred_probs must be a non-empty array \[samples, classes\], got shape \(0, 2\)",
         ),
     ],
 )
 def test_invalid_input_is_rejected(probs: np.ndarray, given: list[int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        suspect_labels(probs, given)
+        find_label_issues(given, probs)
 
 
 def test_suspects_of_a_run_have_the_ids_of_the_original_data(tmp_path: Path) -> None:
@@ -167,7 +145,7 @@ def test_true_labels_are_omitted_where_they_are_unknown(tmp_path: Path) -> None:
 
 
 def test_csv_and_json_say_the_same(tmp_path: Path) -> None:
-    found = suspect_labels(PROBS, GIVEN, classes=('a "quoted", name', "<b>"), ids=[5, 6, 7, 8])
+    found = find_label_issues(GIVEN, PROBS, classes=('a "quoted", name', "<b>"), ids=[5, 6, 7, 8])
     suspect_files.write_csv(tmp_path / "s.csv", found, 2)
     suspect_files.write_json(tmp_path / "s.json", found, 2)
     with (tmp_path / "s.csv").open(newline="") as file:
@@ -181,9 +159,9 @@ def test_csv_and_json_say_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("drop", [False, True])
 def test_a_label_that_is_believed_most_is_listed_but_not_corrected(drop: bool) -> None:
-    """Sample 1 is believed, of sample 2 nothing is known; both are listed where all are asked for."""
-    probs, given = np.array([[0.1, 0.9], [0.9, 0.1], [0.0, 0.0], [0.2, 0.8]]), np.array([0, 0, 1, 1])
-    found = suspect_labels(probs, given)
+    """Samples 1 and 2 are believed, and listed where all are asked for."""
+    probs, given = np.array([[0.1, 0.9], [0.9, 0.1], [0.3, 0.7], [0.2, 0.8]]), np.array([0, 0, 1, 1])
+    found = find_label_issues(given, probs)
     assert found.is_doubted.tolist() == [True, False, False, False]
     labels = suspect_files.corrected(given, found, len(found), drop=drop)
     assert labels.tolist() == ([-1, -1, -1, -1] if drop else [1, 0, 1, 1])
@@ -211,12 +189,12 @@ def test_the_corrected_file_is_read_back_as_labels(tmp_path: Path, drop: bool) -
     [
         ({"ids": [1]}, r"ids must have one number for each of 3 samples, got shape \(1,\)"),
         ({"true": [0, 1, 0, 1]}, r"true must have one number for each of 3 samples, got shape \(4,\)"),
-        ({"classes": ("a",)}, "classes has 1 names, but probs has 2 classes"),
+        ({"classes": ("a",)}, "classes has 1 names, but pred_probs has 2 classes"),
     ],
 )
 def test_ids_true_labels_and_classes_must_match_the_samples(more: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        suspect_labels(np.full((3, 2), 0.5), [0, 1, 0], **more)
+        find_label_issues([0, 1, 0], np.full((3, 2), 0.5), **more)
 
 
 SUSPECT = {"id": 0, "given": 0, "given_name": "a", "suggested": 1, "suggested_name": "b", "score": 0.9}
@@ -275,13 +253,13 @@ def test_a_list_is_read_as_it_was_written(tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text(json.dumps(LIST))
     assert suspect_files.read_json(tmp_path / "s.json", 3) == LIST
     for true in (None, GIVEN, 1 - np.array(GIVEN)):  # not known, nothing wrong, everything wrong
-        found = suspect_labels(PROBS, GIVEN, true=true)
+        found = find_label_issues(GIVEN, PROBS, true=true)
         suspect_files.write_json(tmp_path / "s.json", found, 2)
         assert suspect_files.read_json(tmp_path / "s.json", 2) == suspect_files.report(found, 2)
 
 
 def test_a_class_name_like_a_formula_is_escaped_in_the_csv(tmp_path: Path) -> None:
-    found = suspect_labels(np.array([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9]]), [1, 0, 1], classes=("=SUM(A1)", "plain"))
+    found = find_label_issues([1, 0, 1], np.array([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9]]), classes=("=SUM(A1)", "plain"))
     suspect_files.write_csv(tmp_path / "a.csv", found, 1)
     (row,) = csv.DictReader((tmp_path / "a.csv").read_text().splitlines())
     assert (row["given_name"], row["suggested_name"]) == ("plain", "'=SUM(A1)")
