@@ -20,9 +20,9 @@ from vista.core.validation import (
     is_integral,
     not_negative,
     positive,
-    real,
+    as_float,
     unit_interval,
-    whole,
+    as_int,
 )
 
 
@@ -98,20 +98,20 @@ def test_who_has_no_index_hears_where_to_get_one() -> None:
 
 @pytest.mark.parametrize("given", [3, np.int64(3), torch.tensor(3)])
 def test_whole_numbers_of_any_library_become_plain(given: Any) -> None:
-    assert type(whole(given, "epochs")) is int
-    assert type(real(given, "tau")) is float
+    assert type(as_int(given, "epochs")) is int
+    assert type(as_float(given, "tau")) is float
 
 
 @pytest.mark.parametrize("given", ["3", None, 2.5, float("nan")])
 def test_what_is_no_whole_number_is_named(given: Any) -> None:
     with pytest.raises(TypeError, match=rf"epochs is {given!r}, but a whole number is needed"):
-        whole(given, "epochs")
+        as_int(given, "epochs")
 
 
 @pytest.mark.parametrize("given", ["0.1", None, [1.0]])
 def test_what_is_no_number_is_named(given: Any) -> None:
     with pytest.raises(TypeError, match="but a number is needed"):
-        real(given, "tau")
+        as_float(given, "tau")
 
 
 @pytest.mark.parametrize("given", [None, "text", 3.0, [1.0, 2.0], torch.tensor(1.0)])

@@ -987,7 +987,7 @@ def test_no_room_is_said_before_the_run_starts_with_a_tau_that_fits(monkeypatch:
     monkeypatch.setattr(store, "bytes_available", lambda device: 5_000_000)
     big = {"labels": np.zeros(1000, np.int64), "num_classes": 100, "epochs": 200, "val_labels": [0]}
     message = (
-        "tau=0 may keep 200 states of 1000 x 100 float16 predictions, 41 MB with what works on them, but cpu has "
+        "tau=0 may keep 200 states of 1000 x 100 float16 predictions, 41 MB with working memory, but cpu has "
         "5 MB free; tau=0.053 would need at most 4.8 MB"
     )
     with pytest.raises(MemoryError, match=message):
