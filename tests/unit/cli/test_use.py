@@ -290,8 +290,8 @@ def test_runs_in_a_folder_with_an_odd_name_are_listed(vista: Vista, trained: Pat
 # ---------------------------------------------------------------- damaged runs
 
 DAMAGE = [
-    ("config.json", b"[]", "it holds list, where an object of named values belongs"),
-    ("config.json", b"\xff\xfe", "it is no UTF-8 text"),
+    ("config.json", b"[]", "it must hold a JSON object, got a list"),
+    ("config.json", b"\xff\xfe", "it is not UTF-8 text"),
     ("config.json", b'{"format": 1, "epochs": "two"}', "epochs is 'two', but it must be a whole number"),
     ("config.json", b'{"format": 1, "lr": true}', "lr is True, but it must be a number"),
     ("config.json", b'{"format": 1, "noise": 3}', "noise is 3, but it must be a text"),

@@ -40,14 +40,14 @@ def test_bad_rows_go_to_the_spare_row_and_good_ones_beside_them_stay(fault: Firs
 @pytest.mark.parametrize(("place", "side"), [(-3, "below 0"), (5, "above 4"), (10**12, "above 4")])
 def test_a_bad_index_is_told_with_its_side_and_epoch(fault: FirstFault, place: int, side: str) -> None:
     fault.redirect(torch.tensor([1, place]), SIZE, None)
-    with pytest.raises(IndexError, match=f"an index {side} came in epoch 7, but samples are numbered 0 to 4"):
+    with pytest.raises(IndexError, match=f"index must be 0 to 4, got a value {side} in epoch 7"):
         fault.raise_if_any(7, SIZE)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_bad_logits_are_told_with_their_sample(fault: FirstFault, value: float) -> None:
     assert fault.redirect(torch.tensor([3, 0, 4, 1]), SIZE, logits(2, value=value)).tolist() == [3, 0, SIZE, 1]
-    with pytest.raises(FloatingPointError, match="not finite in epoch 2, first for sample 4; it was not stored"):
+    with pytest.raises(FloatingPointError, match="got NaN or infinity in epoch 2, first for sample 4; its prediction was not stored"):
         fault.raise_if_any(2, SIZE)
 
 

@@ -128,7 +128,7 @@ def test_without_a_test_set_a_fixed_stratified_fifth_is_held_out(tmp_path):
             {"x_test": IMAGES[:6] / 255},
             f"x_test {MATCH} float32 of shape (6, 8, 8, 3)",
         ),
-        ({"x_train": np.array([object()] * 12)}, "is no readable .npz file of plain arrays"),
+        ({"x_train": np.array([object()] * 12)}, "is not a readable .npz file of plain arrays"),
     ],
 )
 def test_errors_name_the_array_and_its_value(tmp_path, changed, message):

@@ -79,7 +79,7 @@ def test_a_binary_file_is_no_csv(tmp_path):
         ({"labels": LABELS[None]}, "of shape (1, 100)"),
         ({"labels": LABELS[:2], "ids": np.array([7, 7])}, "row 1: id 7 has a label already"),
         ({"labels": LABELS + 1}, "row 9: label is 10"),
-        ({"labels": np.array([object()])}, "no readable .npz file of plain arrays"),
+        ({"labels": np.array([object()])}, "not a readable .npz file of plain arrays"),
     ],
 )
 def test_a_bad_npz_is_named(tmp_path, arrays, message):
