@@ -124,7 +124,9 @@ def teacher(predictions: Mapping[int, Tensor], weights: Mapping[int, float]) -> 
     rows: dict[int, Tensor] = {}
     for state, weight in weights.items():
         if state not in predictions:
-            raise ValueError(f"weights must name states of predictions ({', '.join(map(str, predictions))}), got {state}")
+            raise ValueError(
+                f"weights must name states of predictions ({', '.join(map(str, predictions))}), got {state}"
+            )
         not_negative(as_float(weight, f"weights[{state}]"), f"weights[{state}]")
         rows[state] = as_tensor(predictions[state], f"predictions[{state}]")
         if rows[state].dim() != 2:

@@ -97,7 +97,9 @@ def _size(fraction: float | int, labelled: int) -> int:
     if wanted == 0:
         raise ValueError(f"fraction must leave a validation sample, got {fraction} of {labelled} labelled samples")
     if wanted >= labelled:
-        raise ValueError(f"fraction must leave a training sample, got {fraction}: {wanted} of {labelled} labelled samples")
+        raise ValueError(
+            f"fraction must leave a training sample, got {fraction}: {wanted} of {labelled} labelled samples"
+        )
     return wanted
 
 

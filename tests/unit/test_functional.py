@@ -218,7 +218,10 @@ LOGITS, SOFT = torch.zeros(3, 3), torch.full((3, 3), 1 / 3)
             lambda: functional.soft_cross_entropy(LOGITS, torch.tensor([0, 1, 2])),
             r"targets must have shape \(3, 3\), got \(3,\)",
         ),
-        (lambda: functional.soft_cross_entropy(LOGITS[0], SOFT[0]), r"logits must be rows of logits .*got shape \(3,\)"),
+        (
+            lambda: functional.soft_cross_entropy(LOGITS[0], SOFT[0]),
+            r"logits must be rows of logits .*got shape \(3,\)",
+        ),
         (
             lambda: functional.soft_cross_entropy(LOGITS, SOFT, sample_weight=torch.ones(3, 1)),
             r"sample_weight must have shape \(3,\), got \(3, 1\)",
@@ -243,8 +246,14 @@ LOGITS, SOFT = torch.zeros(3, 3), torch.full((3, 3), 1 / 3)
         (lambda: functional.blend(LOGITS.numpy(), SOFT[0].numpy(), 0.5), r"soft must have shape \(3, 3\), got \(3,\)"),
         (lambda: functional.teacher(STATES, {1: 0.0}), "weights must have a positive sum, got 0"),
         (lambda: functional.teacher(STATES, {}), "weights must name at least one state"),
-        (lambda: functional.teacher(STATES, {1: -0.5, 3: 1.5}), r"weights\[1\] must be at least 0 and finite, got -0.5"),
-        (lambda: functional.teacher(STATES, {1: 0.5, 2: 0.5}), r"weights must name states of predictions \(1, 3\), got 2"),
+        (
+            lambda: functional.teacher(STATES, {1: -0.5, 3: 1.5}),
+            r"weights\[1\] must be at least 0 and finite, got -0.5",
+        ),
+        (
+            lambda: functional.teacher(STATES, {1: 0.5, 2: 0.5}),
+            r"weights must name states of predictions \(1, 3\), got 2",
+        ),
         (
             lambda: functional.teacher({**STATES, 4: SOFT}, {1: 0.5, 4: 0.5}),
             r"predictions\[4\] must have shape \(2, 3\), got \(3, 3\)",
@@ -257,7 +266,10 @@ LOGITS, SOFT = torch.zeros(3, 3), torch.full((3, 3), 1 / 3)
             lambda: functional.teacher({1: np.array([[0.5, 0.5], [0.0, 0.0]])}, {1: 1.0}),
             "predictions must be probabilities, got row 1 with a sum of 0",
         ),
-        (lambda: functional.teacher({1: [[0.5, math.nan]]}, {1: 1.0}), "predictions must be probabilities, got row 0 with a sum of nan"),
+        (
+            lambda: functional.teacher({1: [[0.5, math.nan]]}, {1: 1.0}),
+            "predictions must be probabilities, got row 0 with a sum of nan",
+        ),
     ],
 )
 def test_what_would_be_broadcast_or_give_no_number_is_refused(call: Callable[[], object], message: str) -> None:
@@ -272,7 +284,10 @@ def test_what_would_be_broadcast_or_give_no_number_is_refused(call: Callable[[],
         (lambda: functional.one_hot(torch.tensor([0]), 3.0), r"num_classes must be a whole number, got 3\.0"),
         (lambda: functional.blend(LOGITS, SOFT, "0.5"), "beta must be a number, got '0.5'"),
         (lambda: functional.distillation_kl(LOGITS, SOFT, None), "temperature must be a number, got None"),
-        (lambda: functional.soft_cross_entropy(np.zeros((3, 3), int), SOFT), "logits must be floating point, got torch.int64"),
+        (
+            lambda: functional.soft_cross_entropy(np.zeros((3, 3), int), SOFT),
+            "logits must be floating point, got torch.int64",
+        ),
         (lambda: functional.soft_cross_entropy(LOGITS, "text"), "targets must be .*got a str without plain numbers"),
         (lambda: functional.soft_cross_entropy("text", SOFT), "logits must be rows of logits .*got a str"),
         (lambda: functional.distillation_kl(LOGITS.long(), SOFT), "student must be floating point, got torch.int64"),
@@ -280,7 +295,10 @@ def test_what_would_be_broadcast_or_give_no_number_is_refused(call: Callable[[],
         (lambda: functional.blend(LOGITS, None, 0.5), "soft must be .*got a NoneType without plain numbers"),
         (lambda: functional.teacher([SOFT], {0: 1.0}), "predictions must be a mapping by epoch, .*got a list"),
         (lambda: functional.teacher({0: SOFT}, [1.0]), "weights must be a mapping by epoch, .*got a list"),
-        (lambda: functional.teacher({1: "text"}, {1: 1.0}), r"predictions\[1\] must be .*got a str without plain numbers"),
+        (
+            lambda: functional.teacher({1: "text"}, {1: 1.0}),
+            r"predictions\[1\] must be .*got a str without plain numbers",
+        ),
     ],
 )
 def test_what_is_of_another_kind_is_refused(call: Callable[[], object], message: str) -> None:

@@ -229,7 +229,9 @@ class TestRefusals:
             metric(self.PROBS[0], self.LABELS)
         with pytest.raises(ValueError, match=r"got shape \(0, 4\)"):
             metric(self.PROBS[:0], self.LABELS[:0])
-        with pytest.raises(ValueError, match=r"labels must have shape \(3,\), as many as rows of (probs|scores|logits), got \(2,\)"):
+        with pytest.raises(
+            ValueError, match=r"labels must have shape \(3,\), as many as rows of (probs|scores|logits), got \(2,\)"
+        ):
             metric(self.PROBS, self.LABELS[:2])
         with pytest.raises(TypeError, match="labels must be integers, got float64"):
             metric(self.PROBS, self.LABELS / 1.0)

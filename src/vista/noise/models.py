@@ -174,7 +174,9 @@ class NoisyLabels:
         except KeyError as error:
             raise ValueError(f"{path} is damaged: {error} is missing") from error
         if labels.hash != about.get("hash"):
-            raise ValueError(f"{path} is damaged: the hash of its labels must be {about.get('hash')}, got {labels.hash}")
+            raise ValueError(
+                f"{path} is damaged: the hash of its labels must be {about.get('hash')}, got {labels.hash}"
+            )
         return labels
 
 

@@ -198,7 +198,7 @@ def test_the_folder_of_another_training_is_refused(tmp_path: Path) -> None:
     [
         ({"val_labels": [0, 0, 0]}, "one class only"),
         ({"val_labels": torch.zeros(0, dtype=torch.long)}, r"one class only \(num_classes is 0\)"),
-        ({"val_labels": LABELS, "num_classes": 2}, r"val_labels\[2\] is 2, but num_classes is 2"),
+        ({"val_labels": LABELS, "num_classes": 2}, r"val_labels\[2\] must be 0 to 1, got 2"),
         ({"val_labels": LABELS, "classes": ["a"], "num_classes": 3}, "classes has 1 names, but num_classes is 3"),
         ({"val_labels": LABELS, "true_labels": [0]}, "true_labels has 1 entries, but val_labels has 6"),
     ],

@@ -47,7 +47,9 @@ def test_a_bad_index_is_told_with_its_side_and_epoch(fault: FirstFault, place: i
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_bad_logits_are_told_with_their_sample(fault: FirstFault, value: float) -> None:
     assert fault.redirect(torch.tensor([3, 0, 4, 1]), SIZE, logits(2, value=value)).tolist() == [3, 0, SIZE, 1]
-    with pytest.raises(FloatingPointError, match="got NaN or infinity in epoch 2, first for sample 4; its prediction was not stored"):
+    with pytest.raises(
+        FloatingPointError, match="got NaN or infinity in epoch 2, first for sample 4; its prediction was not stored"
+    ):
         fault.raise_if_any(2, SIZE)
 
 

@@ -63,7 +63,10 @@ def test_fixed_is_its_value_in_every_epoch() -> None:
         ({"t": 1, "epochs": 5, "schedule": "fixed"}, r"value must be between 0 and 1 for schedule='fixed', got None"),
         ({"t": 1, "epochs": 5, "schedule": "fixed", "value": 1.2}, r"value must be between 0 and 1 .*got 1.2"),
         ({"t": 1, "epochs": 5, "schedule": "fixed", "value": math.nan}, r"value must be between 0 and 1 .*got nan"),
-        ({"t": 1, "epochs": 5, "schedule": "linear", "value": 0.5}, r"value must be None for schedule='linear', got 0.5: use schedule='fixed'"),
+        (
+            {"t": 1, "epochs": 5, "schedule": "linear", "value": 0.5},
+            r"value must be None for schedule='linear', got 0.5: use schedule='fixed'",
+        ),
     ],
 )
 def test_what_could_not_run_is_refused_by_name(arguments, message: str) -> None:

@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from vista.core.validation import (
+    as_float,
+    as_int,
     as_integers,
     as_labels,
     as_logits,
@@ -20,9 +22,7 @@ from vista.core.validation import (
     is_integral,
     not_negative,
     positive,
-    as_float,
     unit_interval,
-    as_int,
 )
 
 
@@ -48,7 +48,11 @@ def test_no_numbers_at_all_are_whole_numbers() -> None:
         (torch.tensor([1j]), TypeError, r"index must be .*got torch.complex64"),
         (3, ValueError, r"index must hold one number per sample, got shape \(\)$"),
         ([[0, 1], [1, 0]], ValueError, r"index must hold one number per sample, got shape \(2, 2\)$"),
-        (torch.zeros(1, 1, 1, dtype=torch.long), ValueError, r"index must hold one number per sample, got shape \(1, 1, 1\)$"),
+        (
+            torch.zeros(1, 1, 1, dtype=torch.long),
+            ValueError,
+            r"index must hold one number per sample, got shape \(1, 1, 1\)$",
+        ),
         (["a", "b"], TypeError, r"index must be .*got a list without plain numbers"),
         ([[1], [1, 2]], TypeError, r"index must be .*got a list without plain numbers"),
         (None, TypeError, r"index must be .*got a NoneType without plain numbers"),
@@ -92,7 +96,9 @@ def test_a_number_beyond_int64_is_no_missing_label() -> None:
 
 
 def test_who_has_no_index_hears_where_to_get_one() -> None:
-    with pytest.raises(TypeError, match=r"index must be whole numbers \(vista.indexed\(dataset\) returns .* got a NoneType"):
+    with pytest.raises(
+        TypeError, match=r"index must be whole numbers \(vista.indexed\(dataset\) returns .* got a NoneType"
+    ):
         check_index(None, 5)  # type: ignore[arg-type]
 
 

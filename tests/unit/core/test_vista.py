@@ -191,7 +191,8 @@ def test_eval_records_nothing_in_loss_and_asks_for_a_clean_pass() -> None:
     train(vista, drawn(N, 0))
     assert_same(vista.state_dict(), before)
     with pytest.raises(
-        ValueError, match=r"epoch 1 has no recorded predictions: .* pass train_logits \[N, K\] to end_epoch, or call record"
+        ValueError,
+        match=r"epoch 1 has no recorded predictions: .* pass train_logits \[N, K\] to end_epoch, or call record",
     ):
         vista.end_epoch(right(0))
     assert_same(vista.state_dict(), before)
@@ -570,9 +571,7 @@ def test_a_state_of_another_format_is_refused(version: Any) -> None:
 
 @pytest.mark.parametrize("state", [None, [1], "state.pt"])
 def test_what_is_no_state_is_refused(state: Any) -> None:
-    with pytest.raises(
-        TypeError, match=rf"state must be the result of state_dict\(\), got a {type(state).__name__}"
-    ):
+    with pytest.raises(TypeError, match=rf"state must be the result of state_dict\(\), got a {type(state).__name__}"):
         make().load_state_dict(state)
 
 
@@ -806,7 +805,11 @@ BAD_OPTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"start": "uniform"}, ValueError, r"schedule must be 'fixed' with start='uniform', got 'exp'"),
     ({"smoothing": 2}, ValueError, r"smoothing must be odd .*got 2"),
     ({"smoothing": 0}, ValueError, r"smoothing must be .*got 0"),
-    ({"smoothing": 3, "tau": 0.1}, ValueError, r"tau must be 0 with smoothing=3, which needs every past state, got 0.1"),
+    (
+        {"smoothing": 3, "tau": 0.1},
+        ValueError,
+        r"tau must be 0 with smoothing=3, which needs every past state, got 0.1",
+    ),
     ({"weights": "accuracy", "tau": 0.1}, ValueError, r"tau must be 0 with weights='accuracy'"),
     ({"weights": "uniform", "tau": 0.1}, ValueError, r"tau must be 0 with weights='uniform'"),
 ]
@@ -994,7 +997,11 @@ def test_bad_input_is_refused_by_name_and_nothing_changes(call, kind, message: s
     [
         (drawn(N - 1, 0), ValueError, r"train_logits must have shape \(8, 3\) .*got \(7, 3\)"),
         (drawn(N, 0, classes=4), ValueError, r"train_logits must have shape \(8, 3\) .*got \(8, 4\)"),
-        (poisoned(N, 7), FloatingPointError, r"train_logits must be finite, got NaN or infinity in epoch 3 for samples 7;"),
+        (
+            poisoned(N, 7),
+            FloatingPointError,
+            r"train_logits must be finite, got NaN or infinity in epoch 3 for samples 7;",
+        ),
     ],
 )
 def test_bad_train_logits_are_refused_by_name_and_nothing_changes(logits: Tensor, kind, message: str) -> None:

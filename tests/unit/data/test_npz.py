@@ -192,8 +192,8 @@ def test_missing_keys_and_files_are_named(tmp_path):
         load(save(tmp_path / "d.npz", x=IMAGES))
     for content in (b"", b"no zip", b"\x80\x04N."):
         (tmp_path / "d.npz").write_bytes(content)
-        with pytest.raises(ValueError, match=r"no readable \.npz"):
+        with pytest.raises(ValueError, match=r"not a readable \.npz"):
             load(f"npz:{tmp_path / 'd.npz'}")
     np.save(tmp_path / "one.npy", IMAGES)
-    with pytest.raises(ValueError, match=r"no readable \.npz"):
+    with pytest.raises(ValueError, match=r"not a readable \.npz"):
         load(f"npz:{tmp_path / 'one.npy'}")

@@ -83,5 +83,5 @@ def test_it_says_that_it_is_a_reconstruction():
 
 
 def test_a_bad_alpha_is_named():
-    with pytest.raises(ValueError, match=r"alpha is -0.1, but it must lie between 0 and 1"):
+    with pytest.raises(ValueError, match=r"alpha must be between 0 and 1, got -0.1"):
         choose("ewr-kd", {"alpha": -0.1})

@@ -45,5 +45,5 @@ def test_under_cutmix_the_smoothed_targets_are_mixed_by_area(make_task, FakeBatc
 
 
 def test_an_epsilon_out_of_range_is_named():
-    with pytest.raises(ValueError, match=r"epsilon is 1.5, but it must lie between 0 and 1"):
+    with pytest.raises(ValueError, match=r"epsilon must be between 0 and 1, got 1.5"):
         choose("label-smoothing", {"epsilon": 1.5})

@@ -138,9 +138,9 @@ def test_state_survives_saving(make_task, FakeBatch, Linear5):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"percentile": 75.0}, "percentile is 75.0, but it must lie between 0 and 1"),
-        ({"burn_in": 18}, "burn_in is 18.0, but it must lie between 0 and 1"),
-        ({"width": 0.0}, "width is 0.0, but it must be greater than 0"),
+        ({"percentile": 75.0}, "percentile must be between 0 and 1, got 75.0"),
+        ({"burn_in": 18}, "burn_in must be between 0 and 1, got 18.0"),
+        ({"width": 0.0}, "width must be greater than 0 and finite.*got 0.0"),
     ],
 )
 def test_bad_options_are_named(options, message):

@@ -133,7 +133,7 @@ def test_mixed_pictures_would_enter_the_memory():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"alpha": 1.1}, "alpha is 1.1, but it must lie between 0 and 1"),
+        ({"alpha": 1.1}, "alpha must be between 0 and 1, got 1.1"),
         ({"schedule": "cosine"}, "schedule is 'cosine', but it must be one of linear, exp"),
         ({"k": 0.0}, "k is 0.0, but the exp schedule needs"),
     ],

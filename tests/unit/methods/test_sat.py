@@ -107,7 +107,7 @@ def test_state_survives_saving(make_task, FakeBatch, Linear5):
     ("options", "message"),
     [
         ({"momentum": 1.0}, "momentum is 1.0, but it must be at least 0 and less than 1"),
-        ({"start": 60}, "start is 60.0, but it must lie between 0 and 1"),
+        ({"start": 60}, "start must be between 0 and 1, got 60.0"),
     ],
 )
 def test_bad_options_are_named(options, message):

@@ -111,8 +111,8 @@ def test_state_survives_saving(make_task, FakeBatch, Linear5):
     ("options", "message"),
     [
         ({"momentum": 1.0}, "momentum is 1.0, but it must be at least 0 and less than 1"),
-        ({"weight": -1.0}, "weight is -1.0, but it must be at least 0"),
-        ({"ramp": -0.1}, "ramp is -0.1, but it must be at least 0"),
+        ({"weight": -1.0}, "weight must be at least 0 and finite, got -1.0"),
+        ({"ramp": -0.1}, "ramp must be at least 0 and finite, got -0.1"),
     ],
 )
 def test_bad_options_are_named(options, message):

@@ -118,9 +118,9 @@ def test_the_record_shows_the_defaults_of_each_mode():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"alpha": 1.1}, "alpha is 1.1, but it must lie between 0 and 1"),
-        ({"temperature": 0.0}, "temperature is 0.0, but it must be greater than 0"),
-        ({"weight": -1.0}, "weight is -1.0, but it must be at least 0"),
+        ({"alpha": 1.1}, "alpha must be between 0 and 1, got 1.1"),
+        ({"temperature": 0.0}, "temperature must be greater than 0 and finite.*got 0.0"),
+        ({"weight": -1.0}, "weight must be at least 0 and finite, got -1.0"),
         ({"mode": "both"}, "mode is 'both', but it must be one of reg, self"),
     ],
 )

@@ -123,8 +123,8 @@ def test_it_says_that_it_is_a_reconstruction():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"weight": -1.0}, "weight is -1.0, but it must be at least 0"),
-        ({"temperature": 0.0}, "temperature is 0.0, but it must be greater than 0"),
+        ({"weight": -1.0}, "weight must be at least 0 and finite, got -1.0"),
+        ({"temperature": 0.0}, "temperature must be greater than 0 and finite.*got 0.0"),
         ({"queue": 0}, "queue is 0, but at least 1 prediction must have room"),
     ],
 )

@@ -133,5 +133,5 @@ def test_no_gradient_passes_through_the_ranks():
 
 
 def test_a_negative_weight_is_named():
-    with pytest.raises(ValueError, match=r"weight is -0.1, but it must be at least 0"):
+    with pytest.raises(ValueError, match=r"weight must be at least 0 and finite, got -0.1"):
         choose("zipf-ls", {"weight": -0.1})
