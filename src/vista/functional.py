@@ -1,7 +1,7 @@
 """The pure functions that a training uses, for torch tensors and numpy arrays.
 
-Each function converts and checks its arguments, then calls the function of :mod:`vista.core` that trains. Training calls
-the latter directly, because checking values on a GPU would need a host sync. The result is a numpy array if all array
+Each function converts and checks its arguments, then calls the function of :mod:`vista.core` that trains. Training
+calls the latter directly, because checking values on a GPU would need a host sync. The result is a numpy array if all array
 arguments are, otherwise a tensor.
 """
 
@@ -203,7 +203,9 @@ def soft_cross_entropy(
 
 @_accept_arrays
 def distillation_kl(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
-    r"""Compute :math:`T^2 \cdot \frac1B \sum_i \mathrm{KL}(\sigma(\text{teacher}_i / T) \,\|\, \sigma(\text{student}_i / T))`.
+    r"""Compute the Kullback-Leibler divergence of softened predictions.
+
+    :math:`T^2 \cdot \frac1B \sum_i \mathrm{KL}(\sigma(\text{teacher}_i / T) \,\|\, \sigma(\text{student}_i / T))`
 
     Args:
         student: Logits, ``[B, K]``.

@@ -87,7 +87,9 @@ def ece(probs: ArrayLike, labels: ArrayLike, bins: int = 15) -> float:
 
 
 def aurc(probs: ArrayLike, labels: ArrayLike) -> float:
-    """Compute the area under the risk-coverage curve: the mean over i of the error rate of the i most confident samples.
+    """Compute the area under the risk-coverage curve.
+
+    It is the mean over i of the error rate of the i most confident samples.
 
     Args:
         probs: Probabilities, ``[n, K]``; the highest is the confidence, equally confident samples keep their order.

@@ -64,8 +64,8 @@ class _SoftCrossEntropy(torch.autograd.Function):
     r"""Soft cross-entropy with the gradient :math:`m_i p_i - \tilde y_i`, :math:`m_i = \sum_k \tilde y_{ik}`.
 
     The loss, the gradient and the store share one softmax; composed operations would make three more passes over
-    ``[B, K]``. The softmax output has the gradient :math:`p_i \odot (g_i - \sum_k p_{ik} g_{ik})`, which double backward
-    uses. The logits are not saved and may be changed in place after the loss.
+    ``[B, K]``. The softmax output has the gradient :math:`p_i \odot (g_i - \sum_k p_{ik} g_{ik})`, used by double
+    backward. The logits are not saved and may be changed in place after the loss.
     """
 
     @staticmethod

@@ -76,7 +76,7 @@ class PredictionStore:
 
 
 def last_of_duplicates(index: Tensor, last: Tensor) -> Tensor:
-    """For each entry of ``index`` ``[B]``, the position of its last occurrence; ``last`` is a buffer of one int64 each."""
+    """Find the position of the last occurrence of each entry of ``index`` ``[B]``; ``last`` is an int64 buffer."""
     last.index_fill_(0, index, -1)
     last.scatter_reduce_(0, index, torch.arange(len(index), device=index.device), "amax")
     return last.index_select(0, index)

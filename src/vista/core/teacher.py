@@ -27,7 +27,7 @@ def normalise(scores: Mapping[int, float]) -> dict[int, float]:
 
 
 def smooth(weights: Mapping[int, float], last: int, width: int) -> dict[int, float]:
-    r"""Convert weights of states that are averaged over a centred window of ``width`` epochs to weights of single states.
+    r"""Convert weights of states averaged over a centred window of ``width`` epochs to weights of single states.
 
     :math:`\sum_s w_s \frac{1}{|N_s|} \sum_{r \in N_s} p_r = \sum_r p_r \sum_{s : r \in N_s} w_s / |N_s|`, with the
     window :math:`N_s` cut at epochs 1 and ``last``.

@@ -152,7 +152,7 @@ def check_classes(labels: Tensor, num_classes: int, name: str, may_be_absent: bo
 
 
 def check_index(index: Integers, size: int, name: str = "index") -> Tensor:
-    """Convert to int64 ``[B]``; values are checked on the CPU, on CUDA :class:`FirstFault` masks them without a sync."""
+    """Convert to int64 ``[B]``; values are checked on the CPU; on CUDA :class:`FirstFault` masks them."""
     tensor = as_integers(index, name)
     if not tensor.is_cuda and len(tensor):
         low, high = torch.aminmax(tensor)

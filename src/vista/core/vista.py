@@ -252,8 +252,8 @@ class Vista:
         """End the epoch: update the anchors and make the targets of the next epoch.
 
         Args:
-            val_logits: Logits of the validation samples, ``[m, K]``, in the order of ``val_labels`` unless ``val_index``
-                is given. With several processes, each passes the rows it has.
+            val_logits: Logits of the validation samples, ``[m, K]``, in the order of ``val_labels`` without
+                ``val_index``. With several processes, each passes the rows it has.
             val_index: Validation sample number of each row.
             train_logits: Logits of all training samples from a clean pass, ``[N, K]``; only with ``record="eval"``.
 

@@ -1,6 +1,6 @@
 """Atomic, durable writes, and deletions that follow no symbolic link.
 
-Every step that changes the disk calls :data:`on_write`, so that tests can kill the process or fill the disk at each one.
+Every step that changes the disk calls :data:`on_write`, so that tests can kill the process or fill the disk there.
 """
 
 from __future__ import annotations

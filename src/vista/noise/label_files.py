@@ -105,7 +105,7 @@ def _arrays(path: Path, keys: Sequence[str]) -> dict[str, np.ndarray]:
     arrays = read_arrays(path, keys)
     for key, array in arrays.items():
         if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
-            raise ValueError(f"{path}: {key!r} must be integers of shape [n], got {array.dtype} of shape {array.shape}")
+            raise ValueError(f"{path}: {key!r} must be integers of shape [n], got {array.dtype}, {array.shape}")
     return arrays
 
 

@@ -179,7 +179,7 @@ def test_a_weight_has_one_number_each() -> None:
         assert torch.equal(as_numbers(other, like, (3,), "w"), torch.ones(3, dtype=torch.float64))
     with pytest.raises(ValueError, match=r"^w must have shape \(3,\), got \(3, 1\)"):
         as_numbers(torch.ones(3, 1), like, (3,), "w")
-    with pytest.raises(TypeError, match="w must be .*got a str without plain numbers"):
+    with pytest.raises(TypeError, match=r"w must be .*got a str without plain numbers"):
         as_numbers("text", like, (3,), "w")
 
 
