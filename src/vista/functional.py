@@ -1,8 +1,8 @@
 """The pure functions that a training uses, for torch tensors and numpy arrays.
 
 Each function converts and checks its arguments, then calls the function of :mod:`vista.core` that trains. Training
-calls the latter directly, because checking values on a GPU would need a host sync. The result is a numpy array if all array
-arguments are, otherwise a tensor.
+calls that one directly, because checking values on a GPU would need a host sync. The result is a numpy array if all
+array arguments are, otherwise a tensor.
 """
 
 from __future__ import annotations

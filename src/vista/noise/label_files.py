@@ -84,7 +84,7 @@ def read_human_labels(true: np.ndarray, num_classes: int, root: str | Path | Non
     if len(differing):
         raise ValueError(
             f"{found[0]} belongs to other data or another order: {len(differing)} of its true labels differ from those "
-            f"of the data, the first at sample {differing[0]} ({arrays['clean_label'][differing[0]]}, {true[differing[0]]})"
+            f"of the data, first sample {differing[0]} ({arrays['clean_label'][differing[0]]}, {true[differing[0]]})"
         )
     return check_labels(arrays["noisy_label"], num_classes)
 
