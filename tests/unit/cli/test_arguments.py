@@ -89,7 +89,7 @@ def test_an_option_of_the_method_named_like_one_of_the_training_does_not_touch_i
     [
         (["--epochs", "1"], "epochs is 1, but a run has at least 2"),
         (["--method", "ce", "--epochs", "0"], "epochs is 0, but a run has at least 2"),
-        (["--tau", "3"], "tau is 3.0"),
+        (["--tau", "3"], "tau must be a fraction"),
         (["--lr", "inf"], "lr is inf, but it must be finite, such as 0.1"),
         (["--weight-decay", "nan"], "weight_decay is nan, but it must be finite"),
         (["--momentum", "inf"], "momentum is inf, but it must be finite"),

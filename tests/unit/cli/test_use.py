@@ -290,8 +290,8 @@ def test_runs_in_a_folder_with_an_odd_name_are_listed(vista: Vista, trained: Pat
 # ---------------------------------------------------------------- damaged runs
 
 DAMAGE = [
-    ("config.json", b"[]", "it holds list, where an object of named values belongs"),
-    ("config.json", b"\xff\xfe", "it is no UTF-8 text"),
+    ("config.json", b"[]", "it must hold a JSON object, got a list"),
+    ("config.json", b"\xff\xfe", "it is not UTF-8 text"),
     ("config.json", b'{"format": 1, "epochs": "two"}', "epochs is 'two', but it must be a whole number"),
     ("config.json", b'{"format": 1, "lr": true}', "lr is True, but it must be a number"),
     ("config.json", b'{"format": 1, "noise": 3}', "noise is 3, but it must be a text"),
@@ -510,7 +510,7 @@ def test_suspects_among_the_pictures_of_a_folder_are_named_by_their_file(vista: 
     pictures("own/a/00-new.png")
     said = vista(*again, "--out", "third")
     assert said.code == 2
-    assert "is a/00-new.png now, but the line is about a/00.png: files have come or gone" in said.err
+    assert "must be a/00-new.png, got a/00.png: files were added or removed" in said.err
     described = json.loads(Path("run/data.json").read_text())
     for damaged, message in ((files[:-1], "names 39 files, but has 40 labels"), ([*files[:-1], 3], "what is no path")):
         Path("run/data.json").write_text(json.dumps(described | {"files": damaged}))
