@@ -81,7 +81,7 @@ def test_a_binary_file_is_no_csv(tmp_path):
         ({"labels": LABELS[:5]}, "'labels' must have 100 entries, one per sample (the key 'ids' may name some), got 5"),
         ({"labels": LABELS[:5], "ids": LABELS[:4]}, "'labels' must have 4 entries, as many as 'ids', got 5"),
         ({"labels": LABELS.astype(np.float64)}, "'labels' must be integers of shape [n], got float64"),
-        ({"labels": LABELS[None]}, "of shape (1, 100)"),
+        ({"labels": LABELS[None]}, "got int64, (1, 100)"),
         ({"labels": LABELS[:2], "ids": np.array([7, 7])}, "row 1: id 7 has a label already"),
         ({"labels": LABELS + 1}, "row 9: label must be 0 to 9, or -1 for no label, got 10"),
         ({"labels": np.array([object()])}, "not a readable .npz file of plain arrays"),
@@ -99,7 +99,7 @@ def test_a_missing_or_broken_file_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"label file must be a \.csv or \.npz file, but .* is a folder"):
         noise.make(f"file:{tmp_path}", LABELS, 10, 0)
     write(tmp_path / "l.npz", "no zip")
-    with pytest.raises(ValueError, match="no readable"):
+    with pytest.raises(ValueError, match="not a readable"):
         label_files.read_label_file(tmp_path / "l.npz", LABELS, 10)
 
 

@@ -131,7 +131,7 @@ def test_bad_labels_are_named():
         noise.symmetric(np.array([0.0, 1.0]), 10, 0.4, 0)
     with pytest.raises(ValueError, match=re.escape("of shape (2, 2)")):
         noise.make("none", np.eye(2, dtype=np.int64), 2, 0)
-    with pytest.raises(ValueError, match="seed is -1"):
+    with pytest.raises(ValueError, match="seed must be at least 0, got -1"):
         noise.symmetric(LABELS, 10, 0.4, -1)
     with pytest.raises(ValueError, match="num_classes must be at least 2, got 1"):
         noise.symmetric(np.zeros(5, dtype=np.int64), 1, 0.4, 0)
