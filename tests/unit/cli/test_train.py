@@ -26,6 +26,7 @@ from .conftest import Vista, in_two_processes
 
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]")
 Small = tuple[str, ...]
+pytestmark = pytest.mark.filterwarnings("default:.*(was restored|holds the old run).*:UserWarning")
 
 
 def test_plain_output_is_rows_without_control_characters(vista: Vista, small: Small) -> None:
@@ -64,7 +65,7 @@ def test_the_same_command_uses_what_is_there_and_fresh_begins_anew(vista: Vista,
     assert "has already finished" in vista("train", *small, "--out", "run").out
     other = vista("train", *small, "--seed", "1", "--out", "run")
     assert other.code == 2
-    assert "seed=0 where this one has 1" in other.err
+    assert "seed=0 instead of 1" in other.err
     assert mark.exists()
     assert vista("train", *small, "--seed", "1", "--out", "run", "--fresh", "--quiet").code == 0
     assert not mark.exists()
@@ -302,9 +303,9 @@ def test_another_option_in_the_same_place_is_named(vista: Vista, small: Small) -
     words = ("--out", "run", "--quiet")
     assert vista("train", *small, "--method", "vista", *words).code == 0
     said = vista("train", *small, "--method", "vista", "--tau", "0.5", *words)
-    assert "run holds another run, with tau=0.0 where this one has 0.5: choose another --out, or replace" in said.err
+    assert "run holds another run, with tau=0.0 instead of 0.5: choose another --out, or replace" in said.err
     said = vista("train", *small, "--method", "ce", *words)
-    assert "run holds another run, with method='vista' where this one has 'ce'" in said.err
+    assert "run holds another run, with method='vista' instead of 'ce'" in said.err
 
 
 def test_fresh_refuses_all_or_nothing(vista: Vista, small: Small) -> None:

@@ -112,7 +112,7 @@ def test_a_file_without_an_array_x_is_told_what_predict_takes(vista: Vista, trai
     ("x", "message"),
     [
         (np.zeros((2, 5), np.float32), "features of shape 5, but trained was trained on features of shape 6"),
-        (np.zeros((2, 8, 8, 1), np.uint8), "pictures of shape 1 x 8 x 8"),
+        (np.zeros((2, 8, 8, 1), np.uint8), "images of shape 1 x 8 x 8"),
         (np.full((2, 6), np.nan), "x[0] has a value that is not finite"),
         (np.zeros((2, 6), np.int64), "for features, got int64 of shape (2, 6)"),
     ],
@@ -213,7 +213,7 @@ def test_delete_refuses_what_is_no_run_and_then_deletes_nothing(vista: Vista, tr
     Path("precious").mkdir()
     said = vista("runs", "delete", str(trained), "precious", "--yes")
     assert said.code == 2
-    assert "precious is not a run" in said.err
+    assert "precious is no run" in said.err
     Path("precious/config.json").write_text('{"format": "theirs"}')
     assert vista("runs", "delete", "precious", str(trained), "--yes").code == 2
     assert Path("precious/config.json").exists()
@@ -389,7 +389,7 @@ def test_a_card_that_is_not_there_is_named(vista: Vista, trained: Path, data: st
     words = {"evaluate": ["trained"], "predict": ["trained", "--data", data], "train": ["--data", data, "--quiet"]}
     said = vista(command, *words[command], "--device", "cuda")
     assert said.code == 2
-    assert "device is 'cuda', but there is no CUDA device: use --device cpu" in said.err
+    assert "device is 'cuda', but 0 CUDA devices were found: use --device cpu" in said.err
 
 
 def test_predictions_do_not_overwrite_their_samples(vista: Vista, trained: Path, data: str) -> None:
@@ -397,7 +397,7 @@ def test_predictions_do_not_overwrite_their_samples(vista: Vista, trained: Path,
     before = Path("own.npz").read_bytes()
     said = vista("predict", "trained", "--data", "npz:own.npz", "-o", "./own.npz")
     assert said.code == 2
-    assert "which holds the samples: name another file" in said.err
+    assert "got own.npz: it holds the samples" in said.err
     Path("moved").mkdir()
     shutil.move("own.npz", "moved/own.npz")
     said = vista("predict", "trained", "--data", "npz:own.npz", "--root", "moved", "-o", "moved/own.npz")
@@ -420,7 +420,7 @@ def test_nothing_is_written_over_a_part_of_a_run(
     before = {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()}
     said = vista(*words, f"trained/{name}")
     assert said.code == 2
-    assert f"is trained/{name}, which is part of the run" in said.err
+    assert f"got trained/{name}: it is part of the run" in said.err
     assert {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()} == before
 
 
@@ -553,7 +553,7 @@ def test_a_validation_set_of_the_users_own_is_used_unless_told_otherwise(
     assert vista("train", *options, "--out", "fifth", "--no-own-validation", "--validation", "0.2").err == ""
     said = vista("train", *options, "--validation", "0.2", "--out", "own")
     assert said.code == 0
-    own = "npz:mine.npz has samples of its own for validation, which are used (--no-own-validation draws some)"
+    own = "npz:mine.npz has its own validation samples, which are used; --no-own-validation draws new ones"
     assert said.err == f"vista: note: validation is 0.2, but {own}\n"
     split = folder.RunFolder(Path("own")).split()
     assert split.val.tolist() == list(range(trained, trained + tested))
