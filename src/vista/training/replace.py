@@ -96,7 +96,7 @@ class Replacement:
         unexplained = {job.out for job in self.jobs if job.error is None}
         for path in self._restore():
             if any(path.is_relative_to(out) for out in unexplained):
-                warnings.warn(f"{path} still holds the old run: it was not replaced", stacklevel=2)
+                warnings.warn(f"{path} still holds the old run: it was not replaced", stacklevel=1)
 
     def _restore(self) -> list[Path]:
         with self._held:
@@ -139,7 +139,7 @@ def _restore_one(path: Path, aside: Path) -> None:
         if _restored(path, aside):
             warnings.warn(
                 f"{path} was restored: the command that was replacing it was killed before the new run started",
-                stacklevel=2,
+                stacklevel=1,
             )
 
 
