@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import operator
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -265,3 +266,23 @@ class FirstFault:
     def to(self, device: torch.device) -> FirstFault:
         self._code, self._calls = self._code.to(device), self._calls.to(device)
         return self
+
+
+def suggest(name: str, known: Iterable[str] | Mapping[str, str]) -> str:
+    """Suggest the known name that is close to an unknown one, or list the known names.
+
+    Args:
+        name: The unknown name.
+        known: The known names, or how each of them is written.
+
+    Returns:
+        ``did you mean 'vista'?``, or ``known: ce, vista`` if none is close.
+
+    >>> suggest("visat", ["ce", "vista"])
+    "did you mean 'vista'?"
+    >>> suggest("foo", {"none": "none", "symmetric": "symmetric:0.4"})
+    'known: none, symmetric:0.4'
+    """
+    written = known if isinstance(known, Mapping) else {each: each for each in known}
+    close = difflib.get_close_matches(name.lower(), written, n=1, cutoff=0.6)
+    return f"did you mean {written[close[0]]!r}?" if close else f"known: {', '.join(written.values())}"

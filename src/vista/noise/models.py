@@ -1,6 +1,5 @@
 """Noise models: noisy labels from the true labels, a specification and a seed; saved in a file with a hash."""
 
-import difflib
 import hashlib
 import json
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from vista.core.validation import suggest
 from vista.files import array_file, atomic
 from vista.noise.label_files import check_labels, read_human_labels, read_label_file
 
@@ -51,9 +51,7 @@ def parse(spec: str) -> Noise:
     """
     kind, colon, value = spec.strip().partition(":")
     if kind not in _EXAMPLES:
-        nearest = difflib.get_close_matches(kind, _EXAMPLES, n=1, cutoff=0.0)[0]
-        known = ", ".join(_EXAMPLES.values())
-        raise ValueError(f"noise {spec!r} is unknown; the nearest known is {_EXAMPLES[nearest]!r} (known: {known})")
+        raise ValueError(f"noise {spec!r} is unknown; {suggest(kind, _EXAMPLES)}")
     if kind == "file":
         if not value:
             raise ValueError(f"noise {spec!r} names no file; write it as {_EXAMPLES['file']!r}")

@@ -37,8 +37,8 @@ def test_a_specification_has_one_spelling(spec, canonical):
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("symetric:0.4", "noise 'symetric:0.4' is unknown; the nearest known is 'symmetric:0.4'"),
-        ("humans", "the nearest known is 'human'"),
+        ("symetric:0.4", "noise 'symetric:0.4' is unknown; did you mean 'symmetric:0.4'?"),
+        ("humans", "did you mean 'human'?"),
         ("", "noise '' is unknown"),
         ("symmetric", "noise 'symmetric' has no rate; write it as 'symmetric:0.4'"),
         ("asymmetric:", "write it as 'asymmetric:0.2'"),

@@ -113,7 +113,7 @@ def test_a_record_without_its_trajectory_is_rejected(kept: ledger.LedgerRecord, 
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"format": 2}, "has format 2, but this version reads format 1"), ({"given": 7}, "got 7")],
+    [({"format": 2}, "has format 2, but this version reads format 1"), ({"given": 7}, "is 7, but num_classes is 3")],
 )
 def test_an_invalid_list_of_suspects_is_rejected(
     kept: ledger.LedgerRecord, tmp_path: Path, change: dict[str, int], message: str
