@@ -226,7 +226,8 @@ def distillation_kl(student: Tensor, teacher: Tensor, temperature: float = 1.0) 
 
 def _as_float_logits(values: Any, name: str) -> Tensor:
     logits = as_logits(values, name)
-    check_logits(logits, *logits.shape, name)
+    rows, classes = logits.shape
+    check_logits(logits, rows, classes, name)
     return logits
 
 

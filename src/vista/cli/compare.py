@@ -56,8 +56,8 @@ def run(argv: list[str]) -> int:
         return errors.report_failed_job(error, jobs)
     _print(entries, base, flags)
     failed = [(job, job.error) for job in jobs if job.error is not None]
-    for job, error in failed:
-        errors.show(error, f"{job.out.name}: ")
+    for job, failure in failed:
+        errors.show(failure, f"{job.out.name}: ")
     return 1 if failed else 0
 
 

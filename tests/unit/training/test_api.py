@@ -93,9 +93,9 @@ def test_errors_are_raised() -> None:
         vista.train(out="")
     with pytest.raises(ValueError, match="unknown method 'foo'; known: ce, "):
         vista.train(method="foo")
-    with pytest.raises(FileNotFoundError, match="nowhere.npz does not exist"):
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.npz does not exist"):
         vista.train(data="npz:nowhere.npz", device="cpu")
-    with pytest.raises(FileNotFoundError, match="nowhere.npz does not exist"):
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.npz does not exist"):
         vista.compare(["ce", "vista"], seeds=1, data="npz:nowhere.npz", device="cpu")
     with pytest.raises(ValueError, match="at_once must be at least 1, got 0"):
         vista.compare(["ce"], seeds=1, at_once=0, device="cpu")

@@ -117,9 +117,7 @@ def test_the_noise_rate_told_is_that_of_all_labels_drawn(data: str, tmp_path: Pa
 
 
 def test_a_validation_set_that_leaves_nothing_is_named_as_the_option(data: str, tmp_path: Path) -> None:
-    with pytest.raises(
-        ValueError, match=r"^validation=1e\+06 cannot be held out: fraction must leave a training sample"
-    ):
+    with pytest.raises(ValueError, match=r"^validation=1e\+06 cannot be held out: fraction must leave a training"):
         train(config(data, validation=1_000_000), tmp_path / "run")
 
 
