@@ -173,7 +173,7 @@ def test_foreign_entries_are_reported_and_left_alone(data: str, run: Path, whole
         events = train(config(data), run)
     reported = [str(warning.message) for warning in caught if "@eaDir" in str(warning.message)]
     assert len(reported) == 1
-    assert f"{run / folder} holds entries that vista did not create" in reported[0]
+    assert f"{run / folder} holds entries that are not of this run" in reported[0]
     assert events[0].epoch == 3
     assert contents(run / folder) == dict.fromkeys(put, "mine")
     ended = {name: digest for name, digest in ended_as(run).items() if not name.startswith(f"{folder}/")}
