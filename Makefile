@@ -28,7 +28,7 @@ help:  ## Say what there is.
 # Its network is too small to share between threads.
 demo: .venv/core  ## VISTA beside plain cross-entropy on real digits, 40 % of the labels wrong (about two minutes).
 	$(BIN)/vista compare --data digits --noise symmetric:0.4 --methods ce,vista,vista-light --seeds 3 --out runs/demo --fresh
-	$(BIN)/vista report runs/demo -o runs/demo/report.html
+	$(BIN)/vista report runs/demo
 
 # Two workers with a thread each: the networks of the tests are too small to share one.
 test test-faults: export OMP_NUM_THREADS := 1

@@ -27,7 +27,7 @@ from vista.runs.environment import environment
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "results" / "digits_methods.json"
 CARDS = ROOT / "docs" / "methods"
-HEADING = "## What we measured"
+HEADING = "## Measured"
 KEPT = ("method", "seeds", "best", "last", "deviation_gap", "anchors_max", "seconds")
 NOTHING_YET = "No run of this method on CIFAR-100 is in the ledger yet.\n"
 OURS = re.compile(

@@ -22,9 +22,9 @@ import tyro
 from playwright.sync_api import sync_playwright
 
 from vista.analysis.runs import Run
+from vista.report.images import thumbnail
 from vista.report.page import page
 from vista.report.payload import payload
-from vista.report.pictures import thumbnail
 from vista.runs.environment import environment
 from vista.runs.record import TEST, VAL_GIVEN, VAL_TRUE, Record
 
@@ -83,7 +83,7 @@ def made_payload(args: Arguments) -> dict:
             "given": number % 100,
             "suggested": (number + 1) % 100,
             "score": 0.9 - 0.0005 * number,
-            "picture": thumbnail(generator.integers(0, 256, (32, 32, 3), dtype=np.uint8)),
+            "image": thumbnail(generator.integers(0, 256, (32, 32, 3), dtype=np.uint8)),
         }
         for number in range(args.suspects)
     ]

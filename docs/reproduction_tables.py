@@ -1,12 +1,14 @@
-"""Update the tables of docs/reproduction.md, README.md and docs/index.md that depend on the ledger.
+"""Update the tables of README.md and docs/*.md that depend on the ledger.
 
 python docs/reproduction_tables.py     # the text around the tables is written by hand and checked by tests
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+from vista.methods import available
 from vista.reproduce import ledger, protocol, results_page
 from vista.reproduce.ledger import LedgerRecord
 from vista.reproduce.studies import ablations, beta
@@ -38,7 +40,7 @@ ABLATIONS = {
     "vista-chronological": "coverage, newest first",
     "vista-smoothing": "coverage, each state a mean with its two neighbours",
     "vista-accuracy": "accuracy",
-    "vista-uniform": "none: all alike",
+    "vista-uniform": "equal",
 }
 SCHEDULES = {
     "ce": "0",
@@ -60,9 +62,16 @@ HEADLINE_HEAD = (
     "| method | seeds | best validation epoch | last epoch | past predictions kept | mean deviation gap, true labels |"
 )
 
+METHODS = " | ".join(
+    (
+        "| method | family | digits, best | digits, last | CIFAR-100, best | CIFAR-100, last",
+        "step, H200 | step, CPU | stores |",
+    )
+)
+
 
 class Ledger:
-    """The runs under the frozen protocol, by setting and method."""
+    """Runs under the frozen protocol, by setting and method."""
 
     def __init__(self, results: Path) -> None:
         self._by_cell = ledger.group_by_cell(ledger.read(results))
@@ -138,6 +147,23 @@ def headline(known: Ledger) -> list[str]:
     return rows
 
 
+def methods(known: Ledger) -> list[str]:
+    """Accuracy, step time and stored state of every method and variant."""
+    results = ROOT / "results"
+    digits = {row["method"]: row for row in json.loads((results / "digits_methods.json").read_text())["rows"]}
+    steps = [json.loads((results / f"methods-{machine}.json").read_text())["result"] for machine in ("h200", "cpu")]
+    rows = []
+    for name, method in available().items():
+        mark = " †" if method.reconstruction else ""
+        on_digits = ["{mean:.1f} ± {se:.1f}".format(**digits[name][which]) if name in digits else "" for which in WHICH]
+        runs = known.runs(AT_40, name)
+        on_cifar = _accuracies(runs) if runs else ["", ""]
+        times = [f"{step[name]['ratio']:.2f}" if name in step else "" for step in steps]
+        link = f"[`{name}`](methods/{method.name}.md){mark}"
+        rows.append(_row(link, method.family, *on_digits, *on_cifar, *times, method.keeps))
+    return rows
+
+
 def _accuracies(runs: list[LedgerRecord]) -> list[str]:
     return [str(results_page.average(runs, "accuracy", which)) for which in WHICH]
 
@@ -187,6 +213,8 @@ def pages(known: Ledger) -> dict[Path, str]:
     written = {reproduction: text}
     for path in (ROOT / "README.md", ROOT / "docs" / "index.md"):
         written[path] = replace_table(path.read_text(), HEADLINE_HEAD, headline(known))
+    comparison = ROOT / "docs" / "method-comparison.md"
+    written[comparison] = replace_table(comparison.read_text(), METHODS, methods(known))
     return written
 
 

@@ -1,4 +1,4 @@
-"""A real browser that opens the page: the system's own chromium, driven by playwright."""
+"""A real browser: the system's chromium, driven by playwright."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUIET = (
 
 
 def _missing(what: str) -> None:
-    """Skip with the reason, or fail where a browser must be there."""
+    """Skip with the reason, or fail where a browser is required."""
     if os.environ.get("VISTA_REQUIRE_BROWSER") == "1":
         pytest.fail(f"VISTA_REQUIRE_BROWSER is 1, but {what}")
     pytest.skip(what)
@@ -32,7 +32,7 @@ def _missing(what: str) -> None:
 
 @pytest.fixture(scope="session")
 def patience() -> float:
-    """Milliseconds for each act of the browser: on a busy machine the usual half minute may be too short."""
+    """Timeout of each browser action in milliseconds; the default of 30 s may be too short on a busy machine."""
     return 120_000
 
 
@@ -40,7 +40,7 @@ def patience() -> float:
 def browser(patience: float) -> Iterator[Any]:
     program = next((found for name in NAMES if (found := shutil.which(name))), None)
     if program is None:
-        _missing("there is no chromium: `make browser` installs it")
+        _missing("chromium is not installed: run `make browser`")
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:

@@ -1,4 +1,4 @@
-"""The page in a real browser: figures are visible, filters and hover work, names stay text, nothing leaves the page."""
+"""The page in a real browser: figures, tooltips, filters, keyboard, themes, and no requests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_runs import HAND, hand_run, record_of, write_pictures, write_run
+from made_runs import HAND, hand_run, record_of, write_images, write_run
 
 from vista.analysis import read_runs
 from vista.analysis.runs import Run
@@ -33,7 +33,7 @@ CORRECT = np.concatenate([HAND, np.tile([[False], [False], [True], [True]], (1, 
 
 @dataclass
 class Opened:
-    """A page that is open, and what it complained about or asked for."""
+    """An open page with its console messages, errors and requests."""
 
     page: Any
     complaints: list[str] = field(default_factory=list)
@@ -46,16 +46,16 @@ class Opened:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Plain and VISTA, two seeds each, one of them with a name that tries to be code."""
-    place = tmp_path_factory.mktemp("report")
-    data = write_pictures(place / "pictures.npz", samples=300)
+    """Plain training and VISTA, two seeds each; one class name contains markup."""
+    folder = tmp_path_factory.mktemp("report")
+    data = write_images(folder / "images.npz", samples=300)
     classes = [EVIL, "a class with quite a long name", "c"]
     for method in ("ce", "vista"):
         for seed in (0, 1):
-            write_run(place / f"{method}{seed}", method=method, seed=seed, data=data, classes=classes, samples=300,
+            write_run(folder / f"{method}{seed}", method=method, seed=seed, data=data, classes=classes, samples=300,
                       teacher=method == "vista", correct=CORRECT)  # fmt: skip
-    write_page(read_runs([place]), place / "page.html")
-    return place / "page.html"
+    write_page(read_runs([folder]), folder / "page.html")
+    return folder / "page.html"
 
 
 @pytest.fixture
@@ -79,26 +79,24 @@ def visit(browser: Any, report: Path, patience: float) -> Iterator[Callable[...,
         context.close()
 
 
-def test_every_section_and_figure_is_visible_and_nothing_complains(visit: Callable[..., Opened]) -> None:
+def test_every_section_and_figure_is_visible_without_errors(visit: Callable[..., Opened]) -> None:
     opened = visit()
     for name in ("comparison", *FIGURES, "suspects", "runs"):
         assert opened.page.locator(f"section#{name}").is_visible(), name
         assert opened.page.locator(f"section#{name} .how").first.inner_text(), name
     charts = opened.page.locator(".chart")
     assert charts.count() >= 12
-    for place in range(charts.count()):
-        box = charts.nth(place).bounding_box()
+    for k in range(charts.count()):
+        box = charts.nth(k).bounding_box()
         assert box["width"] > 200
         assert box["height"] > 40
-        assert charts.nth(place).locator("svg").count() == 1
+        assert charts.nth(k).locator("svg").count() == 1
     assert opened.complaints == []
 
 
 def test_no_request_leaves_the_page(visit: Callable[..., Opened], report: Path) -> None:
     opened = visit()
-    opened.page.evaluate(
-        "fetch('https://example.org/x').catch(() => null)"
-    )  # its policy would stop even its own script
+    opened.page.evaluate("fetch('https://example.org/x').catch(() => null)")  # blocked by its policy
     asked = [url for url in opened.requests if not url.startswith("data:")]
     assert asked == [report.as_uri()]
 
@@ -112,7 +110,7 @@ def test_hovering_a_bar_shows_its_values(visit: Callable[..., Opened]) -> None:
     # Epoch 2: 4 of 15 are right, 3 of these at the end; both seeds alike.
     assert opened.tip().splitlines() == [
         "ce, epoch 2",
-        "right then: 26.67 % ± 0.00",
+        "right: 26.67 % ± 0.00",
         "still right at the end: 20.00 % ± 0.00",
         "gap: 6.67 % ± 0.00",
     ]
@@ -136,7 +134,7 @@ def test_hovering_curves_and_heat_maps_shows_their_values(visit: Callable[..., O
     assert "after 1 epoch: 2 samples, 13.33 %" in opened.tip()
 
 
-def test_several_seeds_are_drawn_in_a_band(visit: Callable[..., Opened], tmp_path: Path) -> None:
+def test_several_seeds_are_drawn_with_a_band(visit: Callable[..., Opened], tmp_path: Path) -> None:
     known = {"classes": ("x", "y"), "val_labels": np.array([1, 1, 1, 0, 0, 0])}
     seeds = [
         hand_run(f"seed{seed}", correct, config={"method": "ours", "seed": seed}, **known)
@@ -149,26 +147,26 @@ def test_several_seeds_are_drawn_in_a_band(visit: Callable[..., Opened], tmp_pat
     ours, alone = opened.page.locator('[data-figure="forgetting"]').all()
     assert (ours.locator(".band").count(), alone.locator(".band").count()) == (2, 0)
     assert opened.page.locator('[data-figure="end-of-training"] .band').count() == 1
-    assert "mean deviation gap 4.17 % ± 4.17" in opened.page.inner_text("#forgetting")
+    assert "mean deviation gap 4.17 ± 4.17 %" in opened.page.inner_text("#forgetting")
     # Accuracies are 2, 4, 3 and 5 of 6, the last one +- 1: the band reaches from 2 to 6, the bars from 0 to 5.
     # Residuals are 1.5 +- 0.5 to 5 +- 1: from 1 to 6, the bars again from 0 to 5.
-    for place, ratio in enumerate((4 / 5, 5 / 5)):
+    for k, ratio in enumerate((4 / 5, 5 / 5)):
         height = "element => element.getBBox().height"
-        band, bars = (ours.locator(what).nth(place).evaluate(height) for what in (".band", "path"))
+        band, bars = (ours.locator(what).nth(k).evaluate(height) for what in (".band", "path"))
         assert band / bars == pytest.approx(ratio, abs=0.01)
     ours.scroll_into_view_if_needed()
     ours.hover(position={"x": ours.bounding_box()["width"] - 20, "y": 120})
-    assert "right then: 83.33 % ± 16.67" in opened.tip()
+    assert "right: 83.33 % ± 16.67" in opened.tip()
     heat = opened.page.locator('[data-figure="life-expectancy"]').first
     heat.scroll_into_view_if_needed()
     box = heat.bounding_box()
     heat.hover(position={"x": 44 + (box["width"] - 52) * 1.5 / 4, "y": box["height"] - 40})
-    assert "an anchor for 2.5 ± 0.5 epochs" in opened.tip()
+    assert "anchor for 2.5 ± 0.5 epochs" in opened.tip()
     assert "16.7 % ± 16.7" in opened.page.inner_text("#forgotten-classes")
     assert opened.complaints == []
 
 
-def test_cells_of_a_heat_map_are_where_and_as_dark_as_the_data(visit: Callable[..., Opened], tmp_path: Path) -> None:
+def test_cells_of_a_heat_map_match_the_data(visit: Callable[..., Opened], tmp_path: Path) -> None:
     write_page([hand_run("hand")], tmp_path / "hand.html")
     canvas = visit(page=tmp_path / "hand.html", color_scheme="light").page.locator("#life-expectancy canvas")
     cells = canvas.evaluate("""canvas => Array.from({ length: 12 }, (_, k) => {
@@ -176,7 +174,7 @@ def test_cells_of_a_heat_map_are_where_and_as_dark_as_the_data(visit: Callable[.
         return Array.from(canvas.getContext("2d").getImageData(Math.floor(x), Math.floor(y), 1, 1).data);
     })""")
     colours = np.array(cells).reshape(3, 4, 4)[::-1]  # rows from the bottom: after 1, 2 and 3 epochs
-    # Samples that only a state covered: 2, 4, 1 and 1 in its own epoch, and 4 by the second state twice more.
+    # Samples that a state adds: 2, 4, 1 and 1 in its own epoch, and 4 by the second state twice more.
     assert (colours[..., 3] > 0).tolist() == [[True] * 4, [False, True, False, False], [False, True, False, False]]
     light = colours[..., :3].mean(axis=2)
     assert light[0, 2] == light[0, 3] > light[0, 0] > light[0, 1] == light[2, 1]
@@ -234,20 +232,20 @@ def test_a_run_of_one_epoch_answers_the_arrow_keys(visit: Callable[..., Opened],
 
 
 @pytest.mark.parametrize("labels", ["given", "true"])
-def test_the_page_says_which_labels_it_judges_by(visit: Callable[..., Opened], tmp_path: Path, labels: str) -> None:
+def test_the_page_names_the_labels_it_uses(visit: Callable[..., Opened], tmp_path: Path, labels: str) -> None:
     known = {"val_true": HAND} if labels == "true" else {}
     own = np.array([1, 1, 1, 0, 0, 0])
     record = record_of(val_given=HAND, **known)
     run = Run("run", Path("run"), record, classes=("x", "y"), val_labels=own, val_true=own)
     write_page([run], tmp_path / "page.html")
     page = visit(page=tmp_path / "page.html").page
-    assert f"% of the validation samples, {labels} labels" in page.locator("#forgetting .chart").inner_text()
+    assert f"validation samples (%), {labels} labels" in page.locator("#forgetting .chart").inner_text()
     assert f"by {labels} labels" in page.inner_text("#forgotten-classes h3")
     assert f"mean deviation gap (%), {labels} labels" in page.locator("#comparison th").all_inner_texts()
 
 
 @pytest.mark.parametrize("width", [320, 390, 1440])
-def test_names_and_values_of_forgotten_classes_stay_in_the_figure(
+def test_names_and_values_of_forgotten_classes_stay_inside_the_figure(
     visit: Callable[..., Opened], tmp_path: Path, width: int
 ) -> None:
     names = ("W" * 30, "\u68ee" * 30, "i" * 30, "elm")
@@ -272,7 +270,7 @@ def test_names_and_values_of_forgotten_classes_stay_in_the_figure(
     assert values[0] == "100.0 % ± 0.0"
 
 
-def test_runs_that_were_never_right_are_drawn_as_such(visit: Callable[..., Opened], tmp_path: Path) -> None:
+def test_runs_without_a_correct_sample_are_drawn(visit: Callable[..., Opened], tmp_path: Path) -> None:
     never = hand_run("never", HAND & False)
     for runs in ([never], [never, hand_run("hand")]):
         write_page(runs, tmp_path / "never.html")
@@ -288,7 +286,7 @@ def test_runs_that_were_never_right_are_drawn_as_such(visit: Callable[..., Opene
         assert opened.complaints == []
 
 
-def test_many_groups_are_told_apart(visit: Callable[..., Opened], tmp_path: Path) -> None:
+def test_many_groups_are_distinguishable(visit: Callable[..., Opened], tmp_path: Path) -> None:
     write_page([hand_run(f"group{k}", np.roll(HAND, k, axis=1)) for k in range(40)], tmp_path / "many.html")
     page = visit(page=tmp_path / "many.html").page
     look = """samples => samples.map(sample => Array.from(sample.children, mark =>
@@ -300,7 +298,7 @@ def test_many_groups_are_told_apart(visit: Callable[..., Opened], tmp_path: Path
     assert page.locator("#contributing-set .chart .marker").count() == 30
 
 
-def test_each_run_says_where_the_weights_of_its_anchors_come_from(visit: Callable[..., Opened], tmp_path: Path) -> None:
+def test_the_weighting_of_each_run_is_explained(visit: Callable[..., Opened], tmp_path: Path) -> None:
     options = {"plain": {}, "uniform": {"weights": "uniform"}, "chronological": {"order": "newest"}}
     runs = [hand_run(name, config={"method": name, "options": own}) for name, own in options.items()]
     write_page(runs, tmp_path / "page.html")
@@ -310,14 +308,14 @@ def test_each_run_says_where_the_weights_of_its_anchors_come_from(visit: Callabl
     assert share in plain
     assert "+4 · 0.80" in plain
     assert share not in uniform
-    assert "Every past state teaches with the same weight, whatever it adds." in uniform
+    assert "Every past state is in the teacher, with equal weights." in uniform
     assert "+4 · 0.25" in uniform
     assert f"The newest state is ranked first. {share}" in chronological
     assert "share" not in page.locator("#marginal-coverage > .how").inner_text()
-    assert "plain, had it kept anchors" in plain
+    assert "plain, replayed as VISTA Basic" in plain
 
 
-def test_names_from_right_to_left_turn_nothing_else(visit: Callable[..., Opened], tmp_path: Path) -> None:
+def test_right_to_left_names_are_isolated(visit: Callable[..., Opened], tmp_path: Path) -> None:
     hebrew = ["\u05d0\u05d1\u05d2", "\u05d3\u05d4\u05d5", "\u05d6\u05d7\u05d8"]
     write_run(tmp_path / "run", method="vista", teacher=True, classes=hebrew)
     write_page([*read_runs([tmp_path / "run"]), hand_run(hebrew[0], CORRECT)], tmp_path / "page.html")
@@ -332,7 +330,7 @@ def test_names_from_right_to_left_turn_nothing_else(visit: Callable[..., Opened]
     assert hebrew[0] in page.locator("#tip bdi").all_inner_texts()
 
 
-# Elements with text of their own whose contrast is lower than WCAG asks for, and what it is.
+# Elements whose own text has a lower contrast than WCAG requires, with the contrast.
 POOR = """() => {
     const linear = (v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
     const light = (colour) => {
@@ -359,7 +357,7 @@ POOR = """() => {
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_all_text_stands_out_from_its_ground(visit: Callable[..., Opened], scheme: str) -> None:
+def test_all_text_has_enough_contrast(visit: Callable[..., Opened], scheme: str) -> None:
     opened = visit(color_scheme=scheme)
     opened.page.evaluate("document.querySelector('.suspect').append(Object.assign(document.createElement('div'), "
                          "{ className: 'wrong', textContent: 'given is right' }))")  # fmt: skip
@@ -367,7 +365,7 @@ def test_all_text_stands_out_from_its_ground(visit: Callable[..., Opened], schem
     assert poor == {}
 
 
-def test_filters_are_those_of_the_page(visit: Callable[..., Opened], report: Path, tmp_path: Path) -> None:
+def test_filters_are_stored_per_page(visit: Callable[..., Opened], report: Path, tmp_path: Path) -> None:
     write_run(tmp_path / "run", method="vista", teacher=True)
     other = tmp_path / "other.html"
     write_page(read_runs([tmp_path / "run"]), other)
@@ -383,7 +381,7 @@ def test_filters_are_those_of_the_page(visit: Callable[..., Opened], report: Pat
     assert page.input_value("#filter-given") == "2"
 
 
-def test_filters_that_fit_no_more_are_dropped(visit: Callable[..., Opened], tmp_path: Path) -> None:
+def test_filters_that_no_longer_apply_are_dropped(visit: Callable[..., Opened], tmp_path: Path) -> None:
     write_run(tmp_path / "run", method="vista", teacher=True)
     write_run(tmp_path / "others", method="vista", teacher=True, classes=("oak", "elm", "ash"))
     write_page(read_runs([tmp_path / "run"]), tmp_path / "page.html")
@@ -400,7 +398,7 @@ def test_filters_that_fit_no_more_are_dropped(visit: Callable[..., Opened], tmp_
     assert page.input_value("#filter-given") == ""
 
 
-def test_a_teacher_that_suspects_nothing_is_said_to(visit: Callable[..., Opened], tmp_path: Path) -> None:
+def test_a_teacher_without_suspects_is_reported(visit: Callable[..., Opened], tmp_path: Path) -> None:
     write_run(tmp_path / "run", method="vista", teacher=True, noise="none")
     write_page(read_runs([tmp_path / "run"]), tmp_path / "page.html")
     opened = visit(page=tmp_path / "page.html")
@@ -423,7 +421,7 @@ def test_filters_by_class_and_score(visit: Callable[..., Opened]) -> None:
     assert opened.page.inner_text("#suspect-count") == "0 shown of 0"
 
 
-def test_more_suspects_come_on_demand(visit: Callable[..., Opened]) -> None:
+def test_more_suspects_are_shown_on_demand(visit: Callable[..., Opened]) -> None:
     opened = visit()
     everything = int(opened.page.inner_text("#suspect-count").split()[-1])
     assert everything > 60
@@ -449,7 +447,7 @@ def test_the_best_of_the_table_is_bold(visit: Callable[..., Opened]) -> None:
 
 
 @pytest.mark.parametrize("width", [390, 1200, 1440])
-def test_a_table_that_does_not_fit_says_so(visit: Callable[..., Opened], tmp_path: Path, width: int) -> None:
+def test_a_table_that_does_not_fit_shows_a_hint(visit: Callable[..., Opened], tmp_path: Path, width: int) -> None:
     options = [{"order": order, "weights": weights, "record": record, "tau": 0.0, "start": start, "schedule": "fixed"}
                for order in ("accuracy", "newest") for weights in ("coverage", "accuracy", "uniform")
                for record in ("train", "eval") for start in ("hard", "uniform")][:10]  # fmt: skip

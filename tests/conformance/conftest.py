@@ -1,6 +1,6 @@
-"""What every method is tested on: 300 digits, a fifth of their labels wrong, a network with four tiny stages.
+"""Fixtures of the conformance tests: 300 digits, 20 % wrong labels, a small network with four stages.
 
-A method's runs are made once and shared by all tests that look at them.
+The runs of a method are made once per session and shared by the tests.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ MakeConfig = Callable[..., TrainConfig]
 
 @pytest.fixture(scope="session")
 def benchmark() -> Callable[[str], ModuleType]:
-    """``benchmark(name)``: the program of that name, imported."""
+    """``benchmark(name)``: the imported module ``benchmarks/NAME.py``."""
 
-    def imported(name: str) -> ModuleType:
+    def load(name: str) -> ModuleType:
         spec = importlib.util.spec_from_file_location(name, PROJECT / "benchmarks" / f"{name}.py")
         assert spec is not None
         assert spec.loader is not None
@@ -39,12 +39,12 @@ def benchmark() -> Callable[[str], ModuleType]:
         spec.loader.exec_module(module)
         return module
 
-    return imported
+    return load
 
 
 @pytest.fixture(scope="session")
 def make_config(tmp_path_factory: pytest.TempPathFactory) -> MakeConfig:
-    """``make_config(method, **changes)``: ten steps an epoch, the last of them short."""
+    """``make_config(method, **changes)``: ten steps per epoch, the last one short."""
     shipped, path = digits.load(), tmp_path_factory.mktemp("data") / "digits.npz"
     np.savez(
         path,
@@ -66,7 +66,7 @@ def make_config(tmp_path_factory: pytest.TempPathFactory) -> MakeConfig:
 
 @pytest.fixture(scope="session")
 def trained(make_config: MakeConfig, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], RunFolder]:
-    """``trained(method)``: its finished run, never stopped on the way."""
+    """``trained(method)``: its finished run, never interrupted."""
     root = tmp_path_factory.mktemp("unbroken")
 
     def run(method: str) -> RunFolder:
@@ -78,7 +78,7 @@ def trained(make_config: MakeConfig, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def stop_at(config: TrainConfig, out: Path, epoch: int, samples: int, role: str | None = None) -> list[Event]:
-    """Train in ``out`` until so many samples of an epoch are done, of the run itself or of one it needs first."""
+    """Train in ``out`` and stop in ``epoch`` after ``samples`` samples, in the run or its earlier run ``role``."""
     stop, events, running = Stop(), [], None
     try:
         for event in train(config, out, stop):
@@ -89,12 +89,12 @@ def stop_at(config: TrainConfig, out: Path, epoch: int, samples: int, role: str 
                 stop.signal = signal.SIGTERM
     except Interrupted:
         return events
-    raise AssertionError(f"the run in {out} went to its end")
+    raise AssertionError(f"the run in {out} finished before it was stopped")
 
 
 @pytest.fixture(scope="session")
 def stopped(make_config: MakeConfig, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], RunFolder]:
-    """``stopped(method)``: its run, stopped in epoch 3; a run that it needs first was stopped on the way, too."""
+    """``stopped(method)``: its run, stopped in epoch 3; its earlier runs were stopped and resumed as well."""
     root = tmp_path_factory.mktemp("broken")
 
     def run(method: str) -> RunFolder:

@@ -1,7 +1,6 @@
-"""A method that claims capture never looks at a value in its step, and keeps its tensors where they are.
+"""A capturable method reads no tensor value on the host and keeps its tensors at fixed addresses.
 
-On a card `tests/unit/training/test_cuda.py` compares captured steps with eager ones; what makes capture possible can be
-seen anywhere.
+`tests/unit/training/test_cuda.py` compares captured with eager steps on a GPU; the requirements are checked here.
 """
 
 from __future__ import annotations
@@ -18,25 +17,25 @@ from vista import methods
 from vista.methods import Batch, Method, Task, available
 from vista.training.loop import train
 
-# What makes the host wait for a value, or gives a tensor whose shape depends on one.
-LOOKS = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "unique_dim", "_unique2", "bincount"}
+# Operations that synchronise with the host or whose output shape depends on values.
+SYNCS = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "unique_dim", "_unique2", "bincount"}
 
 
-class Looking(Exception):
+class HostSyncError(Exception):
     pass
 
 
-class Blind(TorchDispatchMode):
-    """Inside, no operation may look at a value."""
+class ForbidHostSync(TorchDispatchMode):
+    """Raise if an operation reads a tensor value on the host."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.overloadpacket.__name__ in LOOKS:
-            raise Looking(f"the step looks at a value by {func}: it cannot be captured")
+        if func.overloadpacket.__name__ in SYNCS:
+            raise HostSyncError(f"the step reads a value through {func}: it cannot be captured")
         return func(*args, **(kwargs or {}))
 
 
-def places(method: Method, network: nn.Module) -> dict[str, int]:
-    """Where weights and buffers lie: a replayed graph reads and writes just there."""
+def addresses(method: Method, network: nn.Module) -> dict[str, int]:
+    """Addresses of weights and buffers, which a replayed graph reads and writes."""
     return {
         f"{owner}.{name}": tensor.data_ptr()
         for owner, module in (("method", method), ("network", network))
@@ -45,44 +44,44 @@ def places(method: Method, network: nn.Module) -> dict[str, int]:
 
 
 @pytest.fixture
-def blindfold(monkeypatch: pytest.MonkeyPatch):
-    """``blindfold(method)``: its steps run blind from now on; returns the places seen at each of them."""
+def monitor(monkeypatch: pytest.MonkeyPatch):
+    """``monitor(method)``: forbid host syncs in its steps and return a list that collects the addresses of each."""
 
-    def put_on(method: type[Method]) -> list[dict[str, int]]:
+    def install(method: type[Method]) -> list[dict[str, int]]:
         loss, after_step, seen = method.loss, method.after_step, []
 
-        def blind_loss(self: Method, network: nn.Module, batch: Batch) -> torch.Tensor:
-            with Blind():
+        def monitored_loss(self: Method, network: nn.Module, batch: Batch) -> torch.Tensor:
+            with ForbidHostSync():
                 value = loss(self, network, batch)
-            seen.append(places(self, network))
+            seen.append(addresses(self, network))
             return value
 
-        def blind_after_step(self: Method, network: nn.Module) -> None:
-            with Blind():
+        def monitored_after_step(self: Method, network: nn.Module) -> None:
+            with ForbidHostSync():
                 after_step(self, network)
-            seen.append(places(self, network))
+            seen.append(addresses(self, network))
 
-        monkeypatch.setattr(method, "loss", blind_loss)
-        monkeypatch.setattr(method, "after_step", blind_after_step)
+        monkeypatch.setattr(method, "loss", monitored_loss)
+        monkeypatch.setattr(method, "after_step", monitored_after_step)
         return seen
 
-    return put_on
+    return install
 
 
 @pytest.mark.parametrize("method", [name for name, m in available().items() if m.capturable])
-def test_a_step_that_claims_capture_looks_at_nothing_and_moves_nothing(
-    make_config, blindfold, tmp_path: Path, method: str
+def test_capturable_step_has_no_host_sync_and_fixed_addresses(
+    make_config, monitor, tmp_path: Path, method: str
 ) -> None:
-    """Over two epochs, so that what happens between them is seen as well."""
-    seen = blindfold(available()[method])
+    """Over two epochs, to include the hooks between them."""
+    seen = monitor(available()[method])
     for _ in train(make_config(method, epochs=2), tmp_path / "run"):
         pass
-    assert len(seen) == 2 * 20, "the loss and what follows it, at each of 20 steps"
+    assert len(seen) == 2 * 20, "loss and after_step of 20 steps"
     assert all(one == seen[0] for one in seen)
 
 
-class Looks(Method):
-    name = "looks"
+class ReadsValue(Method):
+    name = "reads-value"
     family = "plain"
     summary = cost = keeps = source = "a method that cannot be captured"
 
@@ -91,8 +90,8 @@ class Looks(Method):
         return loss * 2 if loss > 1 else loss
 
 
-class Moves(Method):
-    name = "moves"
+class ReplacesBuffer(Method):
+    name = "replaces-buffer"
     family = "plain"
     summary = cost = keeps = source = "a method that cannot be captured"
     mean: torch.Tensor
@@ -107,11 +106,11 @@ class Moves(Method):
         return loss
 
 
-def test_the_blindfold_finds_a_look_and_a_move(make_config, blindfold, monkeypatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(methods, "_registered", {"looks": Looks, "moves": Moves})
-    blindfold(Looks)
-    with pytest.raises(Looking):
-        list(train(make_config("looks"), tmp_path / "looks"))
-    seen = blindfold(Moves)
-    list(train(make_config("moves", epochs=2), tmp_path / "moves"))
+def test_monitor_detects_host_sync_and_replaced_buffer(make_config, monitor, monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(methods, "_registered", {"reads-value": ReadsValue, "replaces-buffer": ReplacesBuffer})
+    monitor(ReadsValue)
+    with pytest.raises(HostSyncError):
+        list(train(make_config("reads-value"), tmp_path / "one"))
+    seen = monitor(ReplacesBuffer)
+    list(train(make_config("replaces-buffer", epochs=2), tmp_path / "two"))
     assert any(one != seen[0] for one in seen)

@@ -1,13 +1,11 @@
-"""At its neutral setting a method is plain cross-entropy: at every step of a training, on its own batch and state.
+"""With its neutral options a method equals plain cross-entropy at every step of a training run.
 
-A file says in ``NEUTRAL`` which options these are. The network runs in eval mode here, so that BatchNorm treats each
-picture alone and a second view beside it changes nothing.
+The constant ``NEUTRAL`` of its file names these options. The network runs in eval mode here, so that BatchNorm treats
+each image independently and additional views change nothing.
 """
 
 from __future__ import annotations
 
-import inspect
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import fields
@@ -22,9 +20,9 @@ from torch import Tensor, nn
 from vista.methods import Batch, Method, available
 from vista.training.loop import train
 
-STEPS = 10  # an epoch
-# What else is in the cross-entropy from the second step on.
-MORE_THAN_THE_BATCH = {"dlb": "the samples of the last batch count once more"}
+STEPS = 10  # per epoch
+# Methods whose cross-entropy includes further samples from the second step on.
+MORE_THAN_THE_BATCH = {"dlb": "the samples of the last batch are repeated"}
 
 
 def neutral_options(method: str) -> dict[str, Any] | None:
@@ -54,10 +52,10 @@ def plain_cross_entropy(method: Method, network: nn.Module, batch: Batch) -> Ten
 
 
 @pytest.fixture
-def compared(monkeypatch: pytest.MonkeyPatch, make_config, tmp_path: Path) -> Callable[..., list[Pair]]:
-    """``compared(method, options, epochs)``: of every step of a training the method's loss and plain cross-entropy.
+def compare(monkeypatch: pytest.MonkeyPatch, make_config, tmp_path: Path) -> Callable[..., list[Pair]]:
+    """``compare(method, options, epochs)``: the method's loss and plain cross-entropy at every step.
 
-    Of a loss with several parts the first is taken, the main head's own.
+    For a loss with several terms the first is used, the cross-entropy of the main head.
     """
 
     def run(method: str, options: dict[str, Any], epochs: int, cutmix: float = 0.0) -> list[Pair]:
@@ -65,14 +63,14 @@ def compared(monkeypatch: pytest.MonkeyPatch, make_config, tmp_path: Path) -> Ca
         part = "terms" if hasattr(chosen, "terms") else "loss"
         original = getattr(chosen, part)
 
-        def watched(self: Method, network: nn.Module, batch: Batch) -> Any:
+        def observe(self: Method, network: nn.Module, batch: Batch) -> Any:
             network.eval()
             plain = plain_cross_entropy(self, network, batch)
             given = original(self, network, batch)
             pairs.append((float((given[0] if part == "terms" else given).detach()), float(plain)))
             return given
 
-        monkeypatch.setattr(chosen, part, watched)
+        monkeypatch.setattr(chosen, part, observe)
         for _ in train(make_config(method, options=options, epochs=epochs, cutmix=cutmix), tmp_path / "run"):
             pass
         return pairs
@@ -82,28 +80,26 @@ def compared(monkeypatch: pytest.MonkeyPatch, make_config, tmp_path: Path) -> Ca
 
 @pytest.mark.filterwarnings("ignore:CutMix is on, so record becomes")
 @pytest.mark.parametrize(("method", "cutmix"), CASES)
-def test_neutral_loss_is_plain_cross_entropy(compared, method: str, cutmix: float) -> None:
+def test_neutral_loss_is_plain_cross_entropy(compare, method: str, cutmix: float) -> None:
     options = NEUTRAL[method]
     assert options is not None
     epochs = 2 if cutmix else 3
-    pairs = compared(method, options, epochs, cutmix)
+    pairs = compare(method, options, epochs, cutmix)
     assert len(pairs) == STEPS * epochs
     checked = pairs[:1] if method in MORE_THAN_THE_BATCH else pairs
     assert [ours for ours, _ in checked] == pytest.approx([plain for _, plain in checked], rel=1e-5)
     if method in MORE_THAN_THE_BATCH:
-        assert pairs[-1][0] != pytest.approx(pairs[-1][1], rel=1e-3), "a needless exemption"
+        assert pairs[-1][0] != pytest.approx(pairs[-1][1], rel=1e-3), "the exemption is not needed"
 
 
 @pytest.mark.parametrize("method", [method for method, options in NEUTRAL.items() if options is None])
-def test_without_neutral_setting_the_loss_is_never_plain_and_the_file_says_why(compared, method: str) -> None:
-    source = inspect.getsource(sys.modules[available()[method].__module__])
-    assert re.search(r"^NEUTRAL = None  # \w+", source, re.MULTILINE)
-    for ours, plain in compared(method, {}, epochs=2):
+def test_without_neutral_options_loss_is_never_plain(compare, method: str) -> None:
+    for ours, plain in compare(method, {}, epochs=2):
         assert ours != pytest.approx(plain, rel=1e-3)
 
 
 @pytest.mark.parametrize("method", [m for m in NEUTRAL if NEUTRAL[m]])
-def test_the_neutral_setting_is_not_the_default(method: str) -> None:
+def test_neutral_options_are_not_the_default(method: str) -> None:
     config = available()[method].Config(**available()[method].variants.get(method, {}))
     options = NEUTRAL[method] or {}
     assert set(options) <= {field.name for field in fields(config)}

@@ -1,6 +1,6 @@
-"""Two processes that train together hold the same network at the end of every epoch, and the same state of the method.
+"""Two processes that train together have equal networks and method states at the end of every epoch.
 
-Run as a script this file is one of them. One process group serves all methods.
+Run as a script, this file is one of the processes. One process group serves all methods.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from vista.training.loop import train
 
 METHODS = list(available())
 EPOCHS = 2
-OWN_MEMORY = ("dlb",)  # each process meets its own last batch again
+OWN_STATE = ("dlb",)  # each process repeats its own last batch
 
 
-def digest(state: Any) -> str:
-    """A hash of everything that is in a state."""
+def hash_state(state: Any) -> str:
+    """Return a hash of all values of a state."""
     skeleton, tensors, blobs = split(state)
     tensors |= {f"{path}/{name}": t for path, group in blobs.items() for name, t in group.items()}
     hashed = hashlib.sha256(json.dumps(skeleton, sort_keys=True).encode())
@@ -40,8 +40,8 @@ def digest(state: Any) -> str:
     return hashed.hexdigest()
 
 
-def states(config: TrainConfig, out: Path) -> list[dict[str, str]]:
-    """Hashes of what this process holds at the end of every epoch of the run itself."""
+def hash_epochs(config: TrainConfig, out: Path) -> list[dict[str, str]]:
+    """Return the hashes of this process's state at the end of every epoch, without earlier runs."""
     kept: list[build.Training] = []
 
     def keep(*arguments: Any) -> build.Training:
@@ -54,7 +54,7 @@ def states(config: TrainConfig, out: Path) -> list[dict[str, str]]:
         if isinstance(event, EpochEnded) and kept[-1].folder.path == out:
             training = kept[-1]
             state = {"method": training.method.state_dict(), "network": training.network.state_dict()}
-            found.append({name: digest(part) for name, part in state.items()})
+            found.append({name: hash_state(part) for name, part in state.items()})
     return found
 
 
@@ -62,14 +62,14 @@ def main(folder: Path, rank: int) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
     configs = json.loads((folder / "configs.json").read_text())
-    found = {name: states(TrainConfig.from_json(values), folder / name) for name, values in configs.items()}
+    found = {name: hash_epochs(TrainConfig.from_json(values), folder / name) for name, values in configs.items()}
     (folder / f"rank{rank}.json").write_text(json.dumps(found))
     dist.destroy_process_group()
 
 
 @pytest.fixture(scope="module")
 def ranks(make_config, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What each of two processes held, by method."""
+    """The state hashes of each of two processes, by method."""
     folder = tmp_path_factory.mktemp("together")
     configs = {name: make_config(name, epochs=EPOCHS, batch_size=75).to_json() for name in METHODS}
     (folder / "configs.json").write_text(json.dumps(configs))
@@ -85,12 +85,12 @@ def ranks(make_config, tmp_path_factory: pytest.TempPathFactory) -> list[dict[st
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_both_hold_the_same_state(ranks: list[dict[str, Any]], method: str) -> None:
+def test_both_processes_have_equal_state(ranks: list[dict[str, Any]], method: str) -> None:
     first, second = (found[method] for found in ranks)
     assert len(first) == EPOCHS
     assert [epoch["network"] for epoch in first] == [epoch["network"] for epoch in second]
-    assert (first == second) == (method not in OWN_MEMORY)
-    assert first[0]["network"] != first[1]["network"], "nothing was learned"
+    assert (first == second) == (method not in OWN_STATE)
+    assert first[0]["network"] != first[1]["network"], "the network did not change"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a training went through, read from its record: pure functions, no models, no training."""
+"""Analysis of training records: pure functions, no models, no training."""
 
 from vista.analysis.groups import Group, grouped, read_runs
 from vista.analysis.recorder import TrajectoryRecorder

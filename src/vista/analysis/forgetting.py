@@ -1,4 +1,4 @@
-"""Which validation samples were once right and are lost, how often, and of which classes."""
+"""Forgetting per sample and per class: validation samples that were right once and are wrong at the end."""
 
 from __future__ import annotations
 
@@ -12,26 +12,30 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Forgetting:
-    """One entry per sample."""
+    """Forgetting statistics with one entry per sample."""
 
-    epochs_right: Counts  # how many epochs it was right in
-    times_lost: Counts  # how often it went from right to wrong
-    last_right: Counts  # the last epoch it was right in, 0 if never
-    lost: NDArray[np.bool_]  # once right, wrong at the end
+    epochs_right: Counts  # number of epochs in which it was right
+    times_lost: Counts  # number of changes from right to wrong
+    last_right: Counts  # the last epoch in which it was right, 0 if never
+    lost: NDArray[np.bool_]  # right at some epoch, wrong at the end
 
 
 @dataclass(frozen=True, eq=False)
 class ByClass:
-    """One entry per class."""
+    """Forgetting statistics with one entry per class."""
 
     samples: Counts
     right: Counts  # at the end
-    lost: Counts  # once right, wrong at the end
-    times_lost: Counts  # all changes from right to wrong
+    lost: Counts  # right at some epoch, wrong at the end
+    times_lost: Counts  # changes from right to wrong, summed over the samples
 
 
 def per_sample(correct: NDArray[np.bool_]) -> Forgetting:
-    """From bool ``[E, m]``."""
+    """Forgetting of each sample, from bool ``[E, m]``.
+
+    >>> per_sample(np.array([[True, False], [False, True]])).lost
+    array([ True, False])
+    """
     epochs = len(correct)
     ever = correct.any(axis=0)
     last = np.where(ever, epochs - correct[::-1].argmax(axis=0), 0)
@@ -40,7 +44,7 @@ def per_sample(correct: NDArray[np.bool_]) -> Forgetting:
 
 
 def per_class(correct: NDArray[np.bool_], labels: NDArray[np.int64], num_classes: int) -> ByClass:
-    """From bool ``[E, m]`` and the labels ``[m]`` the samples were judged by."""
+    """Forgetting of each class, from bool ``[E, m]`` and the labels ``[m]`` behind it."""
     if len(labels) != correct.shape[1]:
         raise ValueError(f"labels has {len(labels)} entries, but correct has {correct.shape[1]} samples")
     own = per_sample(correct)

@@ -1,4 +1,4 @@
-"""Watch any training: validation logits at the end of each epoch become the record that figures and pages read."""
+"""Record any training: validation logits at the end of each epoch become the record that figures and pages read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vista.analysis.other_tools import line
+from vista.analysis.trajectory_npz import epoch_line
 from vista.core.validation import (
     Integers,
     as_integers,
@@ -31,10 +31,12 @@ FORMAT = 1
 
 
 class TrajectoryRecorder:
-    """Writes the record of a training that is somebody else's; goes on where the folder's record stops.
+    """Records a training that vista does not run; a new recorder on the same folder continues its record.
 
-    >>> recorder = TrajectoryRecorder("runs/mine", val_labels)       # doctest: +SKIP
-    >>> recorder.end_epoch(val_logits)                               # doctest: +SKIP
+    >>> import tempfile
+    >>> recorder = TrajectoryRecorder(tempfile.mkdtemp(), val_labels=[0, 1, 1], classes=["cat", "dog"])
+    >>> recorder.end_epoch(torch.tensor([[2.0, 0.0], [0.0, 2.0], [2.0, 0.0]]))
+    1
     """
 
     def __init__(
@@ -47,11 +49,17 @@ class TrajectoryRecorder:
         classes: Sequence[str] | None = None,
         config: dict[str, Any] | None = None,
     ) -> None:
-        """``val_labels`` ``[m]`` are the given ones, ``true_labels`` those known to be right, ``classes`` the names.
+        """Open or continue the record in ``folder``.
 
-        ``config`` is any description that JSON holds: runs that differ in its ``seed`` alone are drawn as one,
-        ``method`` is the name shown, and ``epochs`` says how many there will be: then a page that follows the run may
-        stop, and no more are taken.
+        Args:
+            folder: A new or empty folder, or that of the same training.
+            val_labels: Given labels of the validation samples ``[m]``.
+            num_classes: Number of classes; default: that of ``classes``, or the highest label plus 1.
+            true_labels: True labels ``[m]``, where they are known.
+            classes: Class names ``[K]``.
+            config: A description that JSON can encode. Runs that differ only in ``seed`` are drawn as one, ``method``
+                is the displayed name, and ``epochs`` is the planned number: `vista report --watch` then ends with the
+                last epoch, and further epochs are rejected.
         """
         count = _count_classes(val_labels, num_classes, classes)
         self.folder = Path(folder)
@@ -69,19 +77,19 @@ class TrajectoryRecorder:
             "true_labels": None if self._true is None else self._true.tolist(),
             "config": _checked(config or {}),
         }
-        self._record = self._open(json.loads(json.dumps(description)))  # as it will be read back: tuples are lists
+        self._record = self._open(json.loads(json.dumps(description)))  # as it is read back: tuples become lists
         self._last_seen = self._on_disk()
 
     def _open(self, description: dict[str, Any]) -> Record | None:
-        """The record so far, if the folder has one of the same training."""
+        """The record so far, if the folder holds one of this training."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if (self.folder / DESCRIPTION).exists():
             there = read_description(self.folder)
             other = next((key for key in description if there.get(key) != description[key]), None)
             if other is not None:
                 raise ValueError(f"{self.folder} holds the record of another training: its {other} differ")
-        elif any(not path.name.startswith(f".{DESCRIPTION}.") for path in self.folder.iterdir()):  # half-written
-            raise ValueError(f"{self.folder} is not empty, and holds no record of this kind: choose another folder")
+        elif any(not path.name.startswith(f".{DESCRIPTION}.") for path in self.folder.iterdir()):  # temporary files
+            raise ValueError(f"{self.folder} must be empty or hold a record of this training: choose another folder")
         else:
             atomic.write_json(self.folder / DESCRIPTION, description)
         return Record.read(self.folder) if (self.folder / EPOCHS).exists() else None
@@ -100,41 +108,48 @@ class TrajectoryRecorder:
         *,
         epoch: int | None = None,
     ) -> int:
-        """Record an epoch from logits ``[m, K]`` and return its number.
+        """Record one epoch.
 
-        ``val_index`` says which samples the rows are, where their order is not 0..m-1; of one that comes twice the
-        first counts. ``epoch`` is the one that ended: after a restart from an older checkpoint the record goes back
-        to it.
+        Args:
+            val_logits: Validation logits ``[m, K]``.
+            val_index: Sample of each row, where the order is not 0..m-1; the first row of a repeated sample counts.
+            test_logits: Test logits ``[T, K]``, together with ``test_labels``.
+            test_labels: Test labels ``[T]``.
+            epoch: The epoch that ended; default: the next one. An earlier one truncates the record, as after a restart
+                from an older checkpoint.
+
+        Returns:
+            The number of the epoch.
         """
         number = self.epoch + 1 if epoch is None else epoch
         if not 1 <= number <= self.epoch + 1:
-            raise ValueError(f"epoch is {number}, but the record ends at {self.epoch}: epoch {self.epoch + 1} is next")
+            raise ValueError(f"epoch must be between 1 and {self.epoch + 1}, the next of this record, got {number}")
         if isinstance(self._planned, int) and number > self._planned:
             raise ValueError(
-                f"{self.folder} has all {self._planned} epochs of its config: choose another folder, or say with "
-                "epoch=1 that the training began anew"
+                f"{self.folder} has all {self._planned} epochs of its config: choose another folder, or pass epoch=1 "
+                "to start over"
             )
         guesses = self._guesses(val_logits, val_index, number)
         correct = {VAL_GIVEN: (guesses == self._given).numpy()}
         if self._true is not None:
             correct[VAL_TRUE] = (guesses == self._true).numpy()
         if (test_logits is None) != (test_labels is None):
-            raise ValueError("test_logits and test_labels belong together, but one of them did not come")
+            raise ValueError("test_logits and test_labels must be given together, got only one of them")
         if test_logits is not None and test_labels is not None:
             correct[TEST] = self._test(test_logits, test_labels, number)
         if self._on_disk() != self._last_seen:
             raise RuntimeError(
-                f"the record in {self.folder} is no longer what this recorder left there: is another one at work? "
-                "A new TrajectoryRecorder goes on with what the folder holds now"
+                f"the record in {self.folder} was changed by another process; create a new TrajectoryRecorder to "
+                "continue from what the folder holds now"
             )
         record = self._record_until(number - 1, correct)
-        record.append(line(number, correct), {"epoch": number}, correct)
+        record.append(epoch_line(number, correct), {"epoch": number}, correct)
         record.write(self.folder)
         self._record, self._last_seen = record, self._on_disk()
         return number
 
     def _on_disk(self) -> bytes:
-        """The record's lines as the folder has them now."""
+        """The current contents of the epoch file."""
         lines = self.folder / EPOCHS
         return reader.read_bytes(lines) if lines.exists() else b""
 
@@ -143,7 +158,7 @@ class TrajectoryRecorder:
         if self._is_counted and values.ndim == 2 and values.shape[1] > self.num_classes:
             highest, there = self.num_classes - 1, values.shape[1]
             raise ValueError(
-                f"val_logits has {there} classes, but val_labels end at {highest}: say num_classes={there}"
+                f"val_logits has {there} classes, but the highest of val_labels is {highest}: pass num_classes={there}"
             )
         guesses = predicted_classes(values, index, len(self._given), self.num_classes, epoch)
         check_all_named(guesses >= 0)
@@ -158,29 +173,27 @@ class TrajectoryRecorder:
         return right
 
     def _record_until(self, epochs: int, correct: dict[str, NDArray[np.bool_]]) -> Record:
-        """The record with its first ``epochs`` epochs, ready for another one with the same sets of samples."""
+        """The record cut to its first ``epochs`` epochs, to append one with the same sets of samples."""
         sizes = {name: len(row) for name, row in correct.items()}
         if self._record is None or epochs == 0:
             return Record(sizes)
         old = self._record
         if sizes != old.sizes:
-            raise ValueError(
-                f"epoch {epochs + 1} came with {_counted(sizes)}, but the record has {_counted(old.sizes)}"
-            )
+            raise ValueError(f"epoch {epochs + 1} has {_counted(sizes)}, but the record has {_counted(old.sizes)}")
         rows = {name: values[:epochs] for name, values in old.rows.items()}
-        timings: list[dict[str, float]] = [{"epoch": n} for n in range(1, epochs + 1)]  # the last may be missing
+        timings: list[dict[str, float]] = [{"epoch": n} for n in range(1, epochs + 1)]  # the file may lack the last
         return Record(sizes, old.lines[:epochs], timings, rows)
 
 
 def recording_of(path: Path) -> Path | None:
-    """The recorder's folder that the file is a part of, or would be."""
+    """The recorder folder that owns a file of this path, or None."""
     folder = path.resolve().parent
     own = path.name in (DESCRIPTION, EPOCHS, TIMINGS, COVERAGE)
     return folder if own and (folder / DESCRIPTION).is_file() else None
 
 
 def read_description(folder: Path) -> dict[str, Any]:
-    """What a recorder's folder says of its training."""
+    """Read the description in a recorder folder."""
     about = reader.read_object(folder / DESCRIPTION, "restore the file, or record the training again")
     if about.get("format") != FORMAT:
         raise ValueError(
@@ -205,7 +218,7 @@ def _checked(config: dict[str, Any]) -> dict[str, Any]:
         try:
             json.dumps({name: value}, allow_nan=False)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"config[{name!r}] is {value!r}, but JSON cannot hold it: {error}") from error
+            raise ValueError(f"config[{name!r}] must be JSON, got {value!r}: {error}") from error
     return config
 
 
@@ -215,7 +228,7 @@ def _count_classes(labels: Integers, num_classes: int | None, classes: Sequence[
     if classes is not None and len(classes) != num_classes:
         raise ValueError(f"classes has {len(classes)} names, but num_classes is {num_classes}")
     if num_classes < 2:
-        raise ValueError(f"val_labels hold one class only (num_classes is {num_classes}): at least 2 are needed")
+        raise ValueError(f"num_classes must be at least 2, got {num_classes}")
     return num_classes
 
 

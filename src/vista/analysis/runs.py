@@ -1,4 +1,4 @@
-"""Runs as analysis sees them: read from a run's folder, a recorder's or a `.npz`, checked."""
+"""A training to analyse, read from a run folder, a recorder folder or an `.npz` file."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vista import noise
-from vista.analysis import other_tools, recorder
-from vista.analysis.trajectory import Matrix
+from vista.analysis import recorder, trajectory, trajectory_npz
+from vista.analysis.trajectory import Floats, Matrix
 from vista.core import coverage, teacher
 from vista.runs import folder as run_folder
 from vista.runs.folder import RunFolder
@@ -22,27 +22,27 @@ from vista.runs.record import EPOCHS, TEST, VAL_GIVEN, VAL_TRUE, Record
 
 Against = Literal["given", "true", "test"]
 SETS: dict[Against, str] = {"given": VAL_GIVEN, "true": VAL_TRUE, "test": TEST}
-TRUTH_KNOWN = ("symmetric", "asymmetric", "pairflip", "human")  # of a label file nobody knows which side is right
+TRUTH_KNOWN = ("symmetric", "asymmetric", "pairflip", "human")  # a label file does not say which labels are right
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """The record of one training, and what it was."""
+    """The record of one training and its description."""
 
     name: str
     path: Path
     record: Record
     config: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
-    metrics: dict[str, Any] | None = None  # of a finished run
+    metrics: dict[str, Any] | None = None  # only of a finished run
     classes: tuple[str, ...] | None = None
-    val_ids: NDArray[np.int64] | None = None  # which samples these are [m]
-    val_labels: NDArray[np.int64] | None = None  # given ones [m]
+    val_ids: NDArray[np.int64] | None = None  # their positions in the original data [m]
+    val_labels: NDArray[np.int64] | None = None  # given labels [m]
     val_true: NDArray[np.int64] | None = None
-    samples: int | None = None  # of the training part
+    samples: int | None = None  # size of the training part
     epochs: int | None = None  # planned
-    earlier_seconds: float = 0.0  # that the runs took which it needed first
-    is_folder: bool = False  # written by vista itself, so labels and teacher may be there
+    earlier_seconds: float = 0.0  # duration of the runs it depends on
+    is_folder: bool = False  # a run folder of vista, which may hold labels and a teacher
 
     def __len__(self) -> int:
         return len(self.record)
@@ -53,21 +53,21 @@ class Run:
     def correct(self, against: Against = "given") -> Matrix:
         """Bool ``[E, m]``: validation samples against given or true labels, or test samples."""
         if not self.has(against):
-            raise ValueError(f"{self.path} does not say what was right against {against} labels")
+            raise ValueError(f"{self.path} has no record of correctness against {against} labels")
         return self.record.correct(SETS[against])
 
     @property
     def best_labels(self) -> Against:
-        """What forgetting is judged by: the true labels where they are known, else the given ones."""
+        """The labels to measure forgetting against: the true labels where they are known, else the given ones."""
         kind = noise.parse(self.config["noise"]).kind if self.is_folder else None
         known = self.has("true") and (kind in TRUTH_KNOWN or not self.is_folder)
         return "true" if known else "given"
 
     @property
     def options(self) -> dict[str, Any]:
-        """Of its method, where it is one that keeps anchors; else those of Basic, as if it had kept them."""
+        """Options of a method that keeps anchors; those of VISTA Basic for every other method."""
         own = self.config.get("options")
-        own = own if isinstance(own, dict) else {}  # a recorder's run may be described by anything
+        own = own if isinstance(own, dict) else {}  # a recorder accepts any description
         known = {name: own[name] for name, fits in ANCHOR_VALUES.items() if name in own and fits(own[name])}
         return ANCHOR_OPTIONS | known
 
@@ -75,9 +75,35 @@ class Run:
     def keeps_anchors(self) -> bool:
         return any("anchors" in line for line in self.record.lines)
 
+    @functools.cached_property
+    def anchor_weights(self) -> Floats:
+        """Weights of the anchors after each epoch, before smoothing, ``[E, E]``: row t - 1, column s - 1 for state s.
+
+        They are read from the record. A record without them (of a method that keeps no anchors, or written before
+        they were recorded) is replayed by Algorithm 2 with :attr:`options`.
+        """
+        lines = self.record.lines
+        if not all("anchor_weights" in line for line in lines):
+            correct, options = self.correct("given"), self.options
+            table = trajectory.credit(correct, options["tau"], options["order"])
+            return trajectory.anchor_weights(correct, table, options["weights"])
+        weights = np.zeros((len(lines), len(lines)))
+        for epoch, line in enumerate(lines, 1):
+            try:
+                found = {int(state): float(weight) for state, weight in line["anchor_weights"].items()}
+            except (AttributeError, TypeError, ValueError):
+                found = {0: 0.0}
+            if not all(1 <= state <= epoch and 0 <= weight <= 1 for state, weight in found.items()):
+                raise ValueError(
+                    f"{self.path} is damaged: anchor_weights of epoch {epoch} must be weights by epoch 1 to {epoch}, "
+                    f"got {line['anchor_weights']!r}"
+                )
+            weights[epoch - 1, [state - 1 for state in found]] = list(found.values())
+        return weights
+
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will come. A recorder's run says so by the ``epochs`` of its ``config``, or never."""
+        """Whether the training is complete; a recorder needs ``epochs`` in its ``config`` to be ever complete."""
         if self.is_folder:
             return self.metrics is not None
         return self.path.is_file() or (self.epochs is not None and len(self) >= self.epochs)
@@ -87,13 +113,13 @@ class Run:
         return self.config.get("seed")
 
     def shares_validation(self, other: Run) -> bool:
-        """Whether both were judged by the same samples and given labels, as far as they say."""
+        """Whether both use the same validation samples and given labels, as far as both are known."""
         pairs = zip(self._validation_set, other._validation_set, strict=True)
         return all(mine is None or theirs is None or mine == theirs for mine, theirs in pairs)
 
     @functools.cached_property
     def _validation_set(self) -> tuple[str | None, ...]:
-        """Hashes of its given labels and of which samples they are, where these are known."""
+        """Hashes of the given validation labels and of their positions, where known."""
         parts = (self.val_labels, self.val_ids)
         return tuple(None if p is None else hashlib.sha256(p.astype("<i8").tobytes()).hexdigest() for p in parts)
 
@@ -108,7 +134,17 @@ ANCHOR_VALUES: dict[str, Callable[[Any], bool]] = {
 
 
 def read_run(path: str | Path) -> Run:
-    """A run's folder, a recorder's folder or a `.npz` of epochs x samples."""
+    """Read one training.
+
+    Args:
+        path: A run folder, the folder of a :class:`TrajectoryRecorder`, or an `.npz` file of epochs x samples.
+
+    Returns:
+        The run with its record.
+
+    >>> read_run("runs/digits-symmetric-0.4-vista-seed0").correct("given").shape    # doctest: +SKIP
+    (30, 129)
+    """
     path = Path(path)
     if path.is_file() and path.suffix == ".npz":
         return _from_npz(path)
@@ -123,7 +159,7 @@ NEEDED = (run_folder.DATA, run_folder.ENVIRONMENT, run_folder.LABELS, run_folder
 def _from_folder(folder: RunFolder) -> Run:
     missing = next((name for name in NEEDED if not (folder.path / name).exists()), None)
     if missing is not None:
-        raise FileNotFoundError(f"{folder.path} is no whole run: it has no {missing}")
+        raise FileNotFoundError(f"{folder.path} is an incomplete run: it has no {missing}")
     config, data, record = folder.config(), folder.data(), folder.record()
     if folder.is_finished() and len(record) < config.epochs:
         raise ValueError(
@@ -170,22 +206,22 @@ def _from_recorder(path: Path) -> Run:
 
 
 def _from_npz(path: Path) -> Run:
-    trajectory = other_tools.read_npz(path)
+    read = trajectory_npz.read_npz(path)
     return _checked(
         Run(
             name=path.stem,
             path=path,
-            record=trajectory.record,
-            classes=trajectory.classes,
-            val_labels=trajectory.labels,
-            val_true=trajectory.true_labels,
+            record=read.record,
+            classes=read.classes,
+            val_labels=read.labels,
+            val_true=read.true_labels,
         )
     )
 
 
 def _checked(run: Run) -> Run:
     if VAL_GIVEN not in run.record.sizes:
-        raise ValueError(f"{run.path} does not say which validation samples were right against given labels")
+        raise ValueError(f"{run.path} has no record of correctness against given labels")
     if run.classes is not None:
         _check_classes(run, run.classes)
     if run.val_labels is not None and len(run.val_labels) != run.record.sizes[VAL_GIVEN]:
@@ -198,11 +234,11 @@ def _checked(run: Run) -> Run:
 
 def _check_classes(run: Run, classes: tuple[str, ...]) -> None:
     if len(classes) < 2:
-        only = f"one class only ({classes[0]!r})" if classes else "no class names"
-        raise ValueError(f"{run.path} has {only}: nothing can be told apart")
+        got = f"only {classes[0]!r}" if classes else "none"
+        raise ValueError(f"{run.path} must have at least 2 class names, got {got}")
     for labels in (run.val_labels, run.val_true):
         if labels is not None and (highest := int(labels.max(initial=-1))) >= len(classes):
             raise ValueError(
-                f"{run.path} has {len(classes)} class names, but a validation sample of class {highest}: "
-                f"{highest + 1} names are needed"
+                f"{run.path} must have at least {highest + 1} class names (a validation sample has class {highest}), "
+                f"got {len(classes)}"
             )

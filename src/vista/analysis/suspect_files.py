@@ -1,4 +1,4 @@
-"""Suspected labels on disk: CSV and JSON to look through, and the corrected label file to train on."""
+"""Files of suspected labels: the list as CSV and JSON, and the corrected label file to train on."""
 
 from __future__ import annotations
 
@@ -20,9 +20,16 @@ FIELDS = ("id", "given", "given_name", "suggested", "suggested_name", "score")
 
 
 def corrected(given: Labels, found: Suspects, count: int, *, drop: bool = False) -> Labels:
-    """All given labels ``[N]`` of the original data, the first ``count`` suspects corrected, or -1 with ``drop``.
+    """Correct the most suspect labels.
 
-    Only a label that is believed less than another one is corrected.
+    Args:
+        given: Given labels ``[N]`` of the original data.
+        found: Ranked suspects.
+        count: Number of suspects to change.
+        drop: Mark them as unlabelled (-1) instead. Otherwise a label changes only where its suggestion is more likely.
+
+    Returns:
+        A copy of the labels with the changes.
     """
     labels, listed = given.copy(), slice(count)
     if drop:
@@ -34,37 +41,37 @@ def corrected(given: Labels, found: Suspects, count: int, *, drop: bool = False)
 
 
 def write_label_file(path: Path, labels: Labels, files: Sequence[str] | None = None) -> None:
-    """CSV ``id,label`` of every sample, as ``--noise file:PATH`` reads it; one not named would keep its shipped one.
+    """Write the CSV ``id,label`` of every sample that ``--noise file:PATH`` reads.
 
-    Where each sample lies in a file, a third column names it, by which changed data are found out.
+    For data in files a third column names the file of each sample, so that changed data are detected.
     """
     columns = {"id": range(len(labels)), "label": labels.tolist()} | ({} if files is None else {"file": files})
     atomic.write(path, spreadsheet.table(list(columns), zip(*columns.values(), strict=True)))
 
 
 def rows(found: Suspects, count: int) -> list[dict[str, Any]]:
-    """The first ``count`` suspects as plain values."""
+    """The first ``count`` suspects as JSON values."""
     table = []
-    for place in range(min(count, len(found))):
-        given, suggested = int(found.given[place]), int(found.suggested[place])
+    for k in range(min(count, len(found))):
+        given, suggested = int(found.given[k]), int(found.suggested[k])
         row = {
-            "id": int(found.ids[place]),
+            "id": int(found.ids[k]),
             "given": given,
             "given_name": found.classes[given],
             "suggested": suggested,
             "suggested_name": found.classes[suggested],
-            "score": round(float(found.score[place]), 6),
+            "score": round(float(found.score[k]), 6),
         }
         if found.true is not None:
-            row["true"] = int(found.true[place])
+            row["true"] = int(found.true[k])
         if found.files is not None:
-            row["file"] = found.files[int(found.ids[place])]
+            row["file"] = found.files[int(found.ids[k])]
         table.append(row)
     return table
 
 
 def write_csv(path: Path, found: Suspects, count: int) -> None:
-    """One line per suspect."""
+    """Write the list as CSV, one line per suspect."""
     known = [name for name, values in (("true", found.true), ("file", found.files)) if values is not None]
     fields = (*FIELDS, *known)
     lines = ([row[name] for name in fields] for row in rows(found, count))
@@ -72,7 +79,7 @@ def write_csv(path: Path, found: Suspects, count: int) -> None:
 
 
 def report(found: Suspects, count: int) -> dict[str, Any]:
-    """Everything as one JSON object."""
+    """The list as one JSON object."""
     return {
         "format": FORMAT,
         "samples": len(found),
@@ -82,8 +89,8 @@ def report(found: Suspects, count: int) -> dict[str, Any]:
     }
 
 
-def report_of(folder: RunFolder, most: int) -> dict[str, Any] | None:
-    """The first ``most`` suspects of a run: by its teacher, or by the list that was made while it had one."""
+def run_report(folder: RunFolder, most: int) -> dict[str, Any] | None:
+    """The first ``most`` suspects of a run, from its teacher or from the list that `vista labels` wrote."""
     if (folder.path / run_folder.TEACHER).exists():
         found = suspects.of_run(folder)
         return report(found, min(found.estimated, most))
@@ -94,19 +101,19 @@ def report_of(folder: RunFolder, most: int) -> dict[str, Any] | None:
 
 
 def read_json(path: Path, num_classes: int) -> dict[str, Any]:
-    """What :func:`write_json` wrote; another format or a class that there is not is refused by name."""
-    kept = reader.read_object(path, AGAIN)
+    """Read and validate a list that :func:`write_json` wrote."""
+    kept = reader.read_object(path, "`vista labels RUN` writes it again")
     if kept.get("format") != FORMAT:
         raise ValueError(f"{path} has format {kept.get('format')!r}, but this version reads format {FORMAT}")
     if not isinstance(kept.get("suspects"), list) or not all(_is_whole(kept.get(n)) for n in ("samples", "estimated")):
-        raise _damaged(path, "it lacks the suspects, or how many samples there are")
-    for place, row in enumerate(kept["suspects"]):
+        raise _damaged(path, "it lacks suspects, samples or estimated")
+    for k, row in enumerate(kept["suspects"]):
         if not isinstance(row, dict) or any(name not in row for name in FIELDS):
-            raise _damaged(path, f"suspect {place} lacks one of {', '.join(FIELDS)}")
+            raise _damaged(path, f"suspect {k} lacks one of {', '.join(FIELDS)}")
         if not _is_whole(row["id"]) or row["id"] < 0:
-            raise _damaged(path, f"id of suspect {place} is {row['id']!r}, where a place in the data belongs")
+            raise _damaged(path, f"id of suspect {k} must be an index, got {row['id']!r}")
         if not _is_number(row["score"]) or not 0 <= row["score"] <= 1:
-            raise _damaged(path, f"score of suspect {place} is {row['score']!r}, where a number from 0 to 1 belongs")
+            raise _damaged(path, f"score of suspect {k} must be from 0 to 1, got {row['score']!r}")
         for name in ("given", "suggested", "true"):
             if not _is_whole(row.get(name, 0)) or not 0 <= row.get(name, 0) < num_classes:
                 raise ValueError(
@@ -117,22 +124,19 @@ def read_json(path: Path, num_classes: int) -> dict[str, Any]:
 
 
 def _check_quality(path: Path, kept: dict[str, Any]) -> None:
-    """Numbers where the truth is known, but for a ranking with nothing or everything wrong, which has no AUROC."""
+    """``quality`` is null without true labels; ``auroc`` is null where no label or every label is wrong."""
     quality = kept.get("quality", ...)
     if quality is None:
         return
     if not isinstance(quality, dict):
-        raise _damaged(path, "it lacks the quality of the ranking, which is null where the truth is not known")
+        raise _damaged(path, "it lacks quality")
     for name in ("wrong",) if quality.get("auroc", ...) is None else ("wrong", "auroc", "average_precision"):
         if not _is_number(quality.get(name)):
-            raise _damaged(path, f"{name} of its quality is {quality.get(name)!r}, where a number belongs")
-
-
-AGAIN = "`vista labels RUN` writes it again"
+            raise _damaged(path, f"quality.{name} must be a number, got {quality.get(name)!r}")
 
 
 def _damaged(path: Path, what: str) -> ValueError:
-    return ValueError(f"{path} is damaged: {what}; {AGAIN}")
+    return ValueError(f"{path} is damaged: {what}; `vista labels RUN` writes it again")
 
 
 def _is_whole(value: Any) -> bool:
@@ -144,4 +148,5 @@ def _is_number(value: Any) -> bool:
 
 
 def write_json(path: Path, found: Suspects, count: int) -> None:
+    """Write the list as JSON."""
     atomic.write(path, (json.dumps(report(found, count), allow_nan=False) + "\n").encode())

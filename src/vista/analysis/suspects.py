@@ -1,10 +1,10 @@
-r"""Which given labels the final teacher disbelieves.
+r"""Suspected labels: training samples whose given label the final teacher considers unlikely.
 
-A class may be learned less confidently than others, and then even its right labels look doubtful. As confident
-learning does, belief is therefore compared with what is usual for a class: its threshold :math:`t_k` is the mean of
-:math:`Q(x)_k` over the samples given class k, and :math:`r_k = Q(x)_k / t_k`. The score of a sample given y is
-:math:`r_j / (r_j + r_y)` with the highest :math:`r_j` of another class. It lies between 0 and 1; from 1/2 on another
-class is believed at least as much as the given one.
+A class that is learned less confidently than others makes even its right labels look doubtful. As in confident
+learning, a probability is therefore compared with the usual one of its class: the threshold :math:`t_k` is the mean of
+:math:`Q(x)_k` over the samples labelled k, and :math:`r_k = Q(x)_k / t_k`. The score of a sample labelled y is
+:math:`r_j / (r_j + r_y)` with the highest :math:`r_j` of another class. It is between 0 and 1; from 1/2 on, another
+class is at least as likely as the given one.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ Labels = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Suspects:
-    """Every labelled training sample, the most suspect first; ids are positions in the original, unsplit data."""
+    """All labelled training samples, most suspect first; ids are positions in the original, unsplit data."""
 
     ids: Labels  # [n]
     given: Labels
     suggested: Labels
     score: Floats
-    estimated: int  # how many of them are wrong, by the confident joint
+    estimated: int  # number of wrong labels, by the confident joint
     classes: tuple[str, ...]
-    true: Labels | None = None  # where it is known
-    files: Sequence[str] | None = None  # where each sample of the data lies, by id, where they are files
+    true: Labels | None = None  # where known
+    files: Sequence[str] | None = None  # file of each sample by id, for data in files
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @property
     def is_doubted(self) -> NDArray[np.bool_]:
-        """Whether another class is believed more than the given one, ``[n]``."""
+        """Whether another class is more likely than the given one, ``[n]``."""
         return self.score > 0.5
 
     def quality(self) -> dict[str, Any] | None:
@@ -54,16 +54,16 @@ class Suspects:
 
 
 def thresholds(probs: Floats, given: Labels) -> Floats:
-    """Mean belief in a class over the samples that were given it, ``[K]``; infinite for a class nobody was given."""
+    """Mean probability of each class over the samples labelled with it, ``[K]``; infinite for an unused class."""
     counts = np.bincount(given, minlength=probs.shape[1])
     totals = np.bincount(given, weights=probs[np.arange(len(given)), given], minlength=probs.shape[1])
     return np.asarray(np.divide(totals, counts, out=np.full(len(counts), np.inf), where=counts > 0))
 
 
 def scores(probs: Floats, given: Labels) -> tuple[Floats, Labels]:
-    r"""Suspicion of each given label by the formula above, and the class j believed instead, ``[n]``."""
+    r"""Score of each given label by the formula above, and the suggested class j, ``[n]``."""
     rows, usual = np.arange(len(given)), thresholds(probs, given)
-    ratios = probs / np.where(usual > 0, usual, 1.0)  # a class that nobody believes in was given to no effect
+    ratios = probs / np.where(usual > 0, usual, 1.0)  # a class with probability 0 everywhere
     own = ratios[rows, given]
     ratios[rows, given] = -1.0
     other = ratios.argmax(axis=1)
@@ -73,10 +73,10 @@ def scores(probs: Floats, given: Labels) -> tuple[Floats, Labels]:
 
 
 def estimated_errors(probs: Floats, given: Labels) -> int:
-    """How many labels are wrong, by the confident joint.
+    """Estimated number of wrong labels, by the confident joint.
 
-    A sample counts where some class reaches its threshold, for the most believed of those. The share of each given
-    class that counts for another one is then taken as that class's share of wrong labels.
+    A sample is counted for the most likely of the classes that reach their threshold, if any does. Among the counted
+    samples labelled k, the share counted for another class estimates the share of wrong labels of class k.
     """
     reached = probs >= thresholds(probs, given)
     counted = reached.any(axis=1)
@@ -90,17 +90,17 @@ def estimated_errors(probs: Floats, given: Labels) -> int:
 
 def ranking_quality(score: Floats, wrong: NDArray[np.bool_]) -> dict[str, Any]:
     """Precision among the k highest scores, area under the ROC curve, average precision."""
-    # Imported here: it takes a second, and only data with known truth needs it.
+    # Imported here because the import takes a second and only known true labels need it.
     from sklearn.metrics import average_precision_score, roc_auc_score  # type: ignore[import-untyped]
 
     total = int(wrong.sum())
     if total in (0, len(wrong)):
         return {"wrong": total, "precision_at": {}, "auroc": None, "average_precision": None}
     ranked = wrong[np.argsort(-score, kind="stable")]
-    places = sorted({k for k in (*PRECISION_AT, total) if k <= len(wrong)})
+    counts = sorted({k for k in (*PRECISION_AT, total) if k <= len(wrong)})
     return {
         "wrong": total,
-        "precision_at": {str(k): float(ranked[:k].mean()) for k in places},
+        "precision_at": {str(k): float(ranked[:k].mean()) for k in counts},
         "auroc": float(roc_auc_score(wrong, score)),
         "average_precision": float(average_precision_score(wrong, score)),
     }
@@ -114,19 +114,35 @@ def suspect_labels(
     classes: tuple[str, ...] | None = None,
     true: ArrayLike | None = None,
 ) -> Suspects:
-    """Rank samples by how little ``probs`` ``[n, K]`` believe their ``given`` label ``[n]``; -1 has none to doubt."""
+    """Rank samples by how unlikely their given label is.
+
+    Args:
+        probs: Predicted probabilities ``[n, K]``.
+        given: Given labels ``[n]``; samples with label -1 are left out.
+        ids: Ids to report ``[n]``; default: 0..n-1.
+        classes: Class names ``[K]``.
+        true: True labels ``[n]``, to measure the quality of the ranking.
+
+    Returns:
+        The samples, most suspect first.
+
+    >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.9, 0.1], [0.1, 0.9]])
+    >>> found = suspect_labels(probs, [0, 0, 1, 1])
+    >>> int(found.ids[0]), int(found.suggested[0])
+    (2, 0)
+    """
     values, labels = _checked(probs, given)
     for name, numbers in (("ids", ids), ("true", true)):
         if numbers is not None and np.shape(numbers) != labels.shape:
             raise ValueError(
-                f"{name} has shape {np.shape(numbers)}, but one number for each of {len(labels)} is needed"
+                f"{name} must have one number for each of {len(labels)} samples, got shape {np.shape(numbers)}"
             )
     if classes is not None and len(classes) != values.shape[1]:
         raise ValueError(f"classes has {len(classes)} names, but probs has {values.shape[1]} classes")
     labelled = np.flatnonzero(labels >= 0)
     values, own = values[labelled], labels[labelled]
     if len(np.unique(own)) < 2:
-        raise ValueError("given labels are of one class only, so nothing can be suspected of being another")
+        raise ValueError("given must contain at least 2 classes, got one")
     score, other = scores(values, own)
     order = np.argsort(-score, kind="stable")
     chosen = labelled[order]
@@ -142,7 +158,7 @@ def suspect_labels(
 
 
 def of_run(folder: RunFolder) -> Suspects:
-    """The training samples of a finished run, judged by its final teacher."""
+    """Rank the training samples of a finished run by its final teacher."""
     teacher = folder.teacher().float().numpy()
     labels, split = folder.labels(), folder.split()
     known = noise.parse(labels.spec).kind in TRUTH_KNOWN
@@ -155,25 +171,24 @@ def of_run(folder: RunFolder) -> Suspects:
     )
     files = folder.data().files
     if files is not None and len(files) != len(labels.given):
-        raise ValueError(f"{folder.path} names {len(files)} files, but has {len(labels.given)} labels: it is damaged")
+        raise ValueError(f"{folder.path} is damaged: it names {len(files)} files, but has {len(labels.given)} labels")
     return dataclasses.replace(found, files=files)
 
 
 def _checked(probs: ArrayLike, given: ArrayLike) -> tuple[Floats, Labels]:
     values, labels = np.array(probs, dtype=np.float64), np.asarray(given)
     if values.ndim != 2 or 0 in values.shape:
-        raise ValueError(f"probs has shape {values.shape}, but [samples, classes] with at least one of each is needed")
+        raise ValueError(f"probs must be a non-empty array [samples, classes], got shape {values.shape}")
     if labels.shape != values.shape[:1] or not np.issubdtype(labels.dtype, np.integer):
-        raise ValueError(f"given is {labels.dtype} of shape {labels.shape}, but integers [{len(values)}] are needed")
+        raise ValueError(f"given must be integers [{len(values)}], got {labels.dtype} of shape {labels.shape}")
     bad = np.flatnonzero((labels < -1) | (labels >= values.shape[1]))
     if len(bad):
         raise ValueError(f"given[{bad[0]}] is {labels[bad[0]]}, but num_classes is {values.shape[1]}")
     if not np.isfinite(values).all() or (values < 0).any():
         row, column = np.argwhere(~(np.isfinite(values) & (values >= 0)))[0]
-        raise ValueError(f"probs[{row}, {column}] is {values[row, column]}, but a probability is finite and at least 0")
+        raise ValueError(f"probs[{row}, {column}] must be finite and at least 0, got {values[row, column]}")
     total = values.sum(axis=1)
-    off = np.flatnonzero((np.abs(total - 1.0) > SUM_TOLERANCE) & (total > 0))  # nothing may be known of a sample
+    off = np.flatnonzero((np.abs(total - 1.0) > SUM_TOLERANCE) & (total > 0))  # a row of zeros is unknown
     if len(off):
-        found = f"probs[{off[0]}] sums to {total[off[0]]:.6g}"
-        raise ValueError(f"{found}, but probabilities sum to 1: give softmax(logits)")
+        raise ValueError(f"probs[{off[0]}] must sum to 1, got {total[off[0]]:.6g}: pass softmax(logits)")
     return values, labels.astype(np.int64)

@@ -1,4 +1,4 @@
-"""The comparison table: a row per group of runs, means over its seeds with standard errors, the best of each column."""
+"""The comparison table: a row per group of runs with means, standard errors and the best value of each column."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from vista.metrics import mean_and_error
 
 @dataclass(frozen=True)
 class Shown:
-    """A run as a row has it: the epochs that all runs of its group have behind them, and the labels of all groups."""
+    """A run as its row shows it: cut to the epochs that its whole group has completed."""
 
     run: Run
     epochs: int
-    labels: Against
+    labels: Against  # that all groups are compared by
     is_over: bool  # every run of the group has its final metrics
 
     def correct(self, against: Against) -> trajectory.Matrix:
@@ -37,7 +37,7 @@ class Column:
 @dataclass(frozen=True)
 class Cell:
     mean: float
-    se: float | None  # standard error of the mean; one run has none
+    se: float | None  # standard error of the mean; None for a single run
     best: bool = False
 
 
@@ -45,13 +45,20 @@ class Cell:
 class Row:
     name: str
     seeds: int
-    epochs: int  # that all of its runs have behind them
+    epochs: int  # completed by all of its runs
     planned: int | None
     cells: dict[str, Cell | None]
 
 
 def comparison(groups: Sequence[Group]) -> list[Row]:
-    """Accuracies, gaps and calibration in percent, over the runs that have an epoch behind them."""
+    """The rows of the table; accuracies, gaps and calibration errors in percent.
+
+    Args:
+        groups: Groups of runs.
+
+    Returns:
+        One row per group, in the same order; a cell is None where a run of the group lacks the value.
+    """
     labels = common_labels(groups)
     rows = [Row(g.name, len(g.runs), g.epochs, g.runs[0].epochs, _cells(g, labels)) for g in groups]
     return [Row(r.name, r.seeds, r.epochs, r.planned, _marked(r, rows)) for r in rows]
@@ -69,7 +76,7 @@ def _cells(group: Group, labels: Against) -> dict[str, Cell | None]:
 
 
 def _marked(row: Row, rows: list[Row]) -> dict[str, Cell | None]:
-    """The best of each column, all of them on ties of what is shown; one value alone is no comparison."""
+    """Mark the best value of each column: all of them on ties after rounding, none in a column with one value."""
     cells: dict[str, Cell | None] = {}
     for column in COLUMNS:
         own = row.cells[column.key]

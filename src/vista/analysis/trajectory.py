@@ -1,6 +1,6 @@
-"""What a bit matrix epochs x samples tells: what was right, what stayed, which states were needed, for how long.
+"""Trajectory statistics of a bit matrix epochs x samples: accuracy, forgetting, anchors, their weights and lifespans.
 
-``correct`` is bool ``[E, m]``, row ``e - 1`` for epoch ``e``. Shares are fractions of ``m``, counts are samples.
+``correct`` is bool ``[E, m]``; row ``e - 1`` belongs to epoch ``e``. Shares are fractions of ``m``, counts are samples.
 """
 
 from __future__ import annotations
@@ -20,27 +20,41 @@ Counts = NDArray[np.int64]
 
 
 def intermediate_accuracy(correct: Matrix) -> Floats:
-    r"""Share of samples right at each epoch, :math:`|C_e| / m`."""
+    r"""Share of samples that are right at each epoch, :math:`|C_e| / m`."""
     return np.asarray(_checked(correct).mean(axis=1))
 
 
 def structural_residual(correct: Matrix) -> Floats:
-    r"""Share of samples right at each epoch and still right at the end, :math:`|C_e \cap C_E| / m`."""
+    r"""Share of samples that are right at each epoch and at the last epoch, :math:`|C_e \cap C_E| / m`."""
     return np.asarray((_checked(correct) & correct[-1]).mean(axis=1))
 
 
 def deviation_gap(correct: Matrix) -> Floats:
-    r"""Share of samples right at each epoch and wrong at the end, :math:`|C_e \setminus C_E| / m`."""
+    r"""Share of samples that are right at each epoch and wrong at the last, :math:`|C_e \setminus C_E| / m`."""
     return coverage.deviation_gap(coverage.pack(_checked(correct)), correct.shape[1])
 
 
 def end_of_training_coverage(correct: Matrix) -> Counts:
-    r"""Marginal coverage :math:`\Delta_s` of every state in one sweep over all of them."""
+    r"""Marginal coverage :math:`\Delta_s` of every state, from one sweep over all of them."""
     return coverage.sweep(coverage.pack(_checked(correct)))
 
 
 def credit(correct: Matrix, tau: float = 0.0, order: coverage.Order = "accuracy") -> Counts:
-    r"""Algorithm 2: ``[E, E]``, row t - 1, column s - 1 holds :math:`\Delta_s` at epoch t, 0 where s is no anchor."""
+    r"""Replay Algorithm 2.
+
+    Args:
+        correct: Bool ``[E, m]``.
+        tau: Tolerance as a fraction of the samples.
+        order: Order of the sweep.
+
+    Returns:
+        Int ``[E, E]``: row t - 1, column s - 1 holds :math:`\Delta_s` at epoch t, or 0 where s is not an anchor.
+
+    >>> credit(np.array([[True, False, False], [True, True, False], [False, False, True]]))
+    array([[1, 0, 0],
+           [0, 2, 0],
+           [0, 2, 1]])
+    """
     epochs = len(_checked(correct))
     table = np.zeros((epochs, epochs), dtype=np.int64)
     for row, anchors in zip(table, coverage.light(coverage.pack(correct), correct.shape[1], tau, order), strict=True):
@@ -48,28 +62,37 @@ def credit(correct: Matrix, tau: float = 0.0, order: coverage.Order = "accuracy"
     return table
 
 
-def anchor_weights(correct: Matrix, table: Counts, weights: Weights = "coverage", smoothing: int = 1) -> Floats:
-    """Weights of the past states in the teacher, ``[E, E]``: rows sum to 1, or to 0 where there is no anchor.
+def anchor_weights(correct: Matrix, table: Counts, weights: Weights = "coverage") -> Floats:
+    """Weights of the anchors after each epoch, ``[E, E]``: a row sums to 1, or to 0 where it has no anchor.
 
-    With ``smoothing`` an anchor's weight is spread over the states around it.
+    Args:
+        correct: Bool ``[E, m]``.
+        table: Result of :func:`credit`.
+        weights: Weighting scheme of the run; the ablations weight every past state.
     """
     past = np.tril(np.ones(table.shape))
     scores = {"coverage": table, "accuracy": past * correct.sum(axis=1), "uniform": past}[weights].astype(np.float64)
     total = scores.sum(axis=1, keepdims=True)
     shares: Floats = np.divide(scores, total, out=np.zeros_like(scores), where=total > 0)
-    for last, row in enumerate(shares if smoothing > 1 else (), 1):
-        spread = smooth({int(s) + 1: float(row[s]) for s in row.nonzero()[0]}, last, smoothing)
-        row[[s - 1 for s in spread]] = list(spread.values())
     return shares
 
 
+def smooth_weights(weights: Floats, smoothing: int) -> Floats:
+    """Teacher weights ``[E, E]`` of a run with ``smoothing``: each anchor's weight is spread over its neighbours."""
+    smoothed = weights.copy()
+    for last, row in enumerate(smoothed if smoothing > 1 else (), 1):
+        spread = smooth({int(s) + 1: float(row[s]) for s in row.nonzero()[0]}, last, smoothing)
+        row[[s - 1 for s in spread]] = list(spread.values())
+    return smoothed
+
+
 def lifespans(table: Counts | Floats) -> Counts:
-    """Number of epochs each state was an anchor, from :func:`credit` or :func:`anchor_weights`."""
+    """Number of epochs in which each state was an anchor, from :func:`credit` or :func:`anchor_weights`."""
     return np.asarray((table > 0).sum(axis=0))
 
 
 def by_age(table: Counts) -> Counts:
-    """The same credit, row a for age: column s - 1 holds what state s was worth at epoch s + a; 0 past the end."""
+    """Credit by age ``[E, E]``: row a, column s - 1 holds the credit of state s at epoch s + a, or 0 past the end."""
     epochs = len(table)
     aged = np.zeros_like(table)
     for s in range(epochs):
@@ -78,19 +101,18 @@ def by_age(table: Counts) -> Counts:
 
 
 def bytes_of(anchors: Counts, samples: int, classes: int) -> Counts:
-    """Bytes that the predictions of so many anchors take: samples x classes float16 each."""
+    """Bytes of the stored predictions: samples x classes float16 per anchor."""
     return anchors * samples * classes * BYTES_PER_VALUE
 
 
 def best_epoch(correct: Matrix) -> int:
-    """The epoch with most samples right, the first on ties; 1-based."""
+    """The 1-based epoch with the most samples right; the first on ties."""
     return int(_checked(correct).sum(axis=1).argmax()) + 1
 
 
 def _checked(correct: Any) -> Matrix:
     if not isinstance(correct, np.ndarray) or correct.dtype != np.bool_ or correct.ndim != 2 or 0 in correct.shape:
-        what = (
-            f"{correct.dtype} of shape {correct.shape}" if isinstance(correct, np.ndarray) else type(correct).__name__
-        )
-        raise ValueError(f"correct is {what}, but bool [epochs, samples] with at least one of each is needed")
+        is_array = isinstance(correct, np.ndarray)
+        got = f"{correct.dtype} of shape {correct.shape}" if is_array else type(correct).__name__
+        raise ValueError(f"correct must be a non-empty bool array [epochs, samples], got {got}")
     return correct

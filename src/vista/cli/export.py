@@ -56,12 +56,12 @@ def description(folder: RunFolder, which: Which) -> dict[str, Any]:
     mean, std = list(data.mean), list(data.std)
     normalised = {"mean": mean, "std": std} if mean else {}
     return {
-        "network": network_name(config, tuple(data["sample_shape"])),
-        "classes": data["classes"],
-        "sample_shape": data["sample_shape"],
+        "network": network_name(config, data.sample_shape),
+        "classes": list(data.classes),
+        "sample_shape": list(data.sample_shape),
         **normalised,  # of pixels / 255, per channel
         "method": config.method,
-        "data": data["name"],
+        "data": data.name,
         "noise": config.noise,
         "seed": config.seed,
         "epoch": folder.metrics()[which]["epoch"],

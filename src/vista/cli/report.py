@@ -1,8 +1,9 @@
-"""``vista report runs/compare-digits-symmetric-0.4 -o page.html --figures figures``."""
+"""``vista report runs/compare-digits-symmetric-0.4 --open``."""
 
 from __future__ import annotations
 
 import sys
+import webbrowser
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +21,11 @@ from vista.report.page import write_page
 from vista.report.payload import counted
 from vista.report.watch import watch
 
-HELP = "draw runs: a page to look through, and the paper's figures"
+HELP = "write a report page of runs, and their figures"
 ABOUT = """Write one self-contained HTML page of the runs, or their figures as files.
 
-A run is its folder, the folder of a TrajectoryRecorder, a .npz of epochs x samples, or a folder with runs below it."""
+A run is a run folder, the folder of a TrajectoryRecorder, an .npz file of epochs x samples, or a folder with runs
+below it."""
 Name = Literal[
     "forgetting", "marginal-coverage", "life-expectancy", "end-of-training", "contributing-set", "test-vs-validation"
 ]
@@ -32,27 +34,27 @@ Name = Literal[
 @dataclass(frozen=True)
 class Report:
     runs: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="RUN...")]
-    """What to draw; runs that differ in their seeds alone are drawn as one, with a band."""
+    """Runs to draw; runs that differ only in their seeds are drawn as one, with a band."""
     out: Annotated[str | None, tyro.conf.arg(aliases=["-o"], metavar="FILE")] = None
-    """The page, an .html file; report.html if neither this nor --figures is given."""
+    """The page, an .html file; default: report.html in the folder of the runs. With --figures no page by default."""
     figures: Annotated[str | None, tyro.conf.arg(metavar="DIR")] = None
-    """Also write every figure to this folder."""
+    """Write the figures to this folder."""
     formats: tuple[drawing.Format, ...] = ("png", "svg", "pdf")
-    """Formats of the figures."""
+    """File formats of the figures."""
     only: tuple[Name, ...] = ()
     """Only these figures."""
+    open: bool = False
+    """Open the page in the web browser."""
     watch: bool = False
-    """Keep the page fresh until all runs have finished."""
+    """Update the page until all runs have finished."""
     every: Annotated[float, tyro.conf.arg(metavar="SECONDS")] = 5.0
-    """How often to look, while watching."""
+    """Interval between updates with --watch."""
 
 
 def run(argv: list[str]) -> int:
     flags = parse(Report, argv, "report", ABOUT)
-    _refuse_what_does_nothing(flags, argv)
-    if not 0 < flags.every < float("inf"):
-        raise ValueError(f"every is {flags.every}, but it must be a number of seconds greater than 0")
-    page = _page(flags) if flags.out or not flags.figures or flags.watch else None
+    _check_options(flags, argv)
+    page = _page(flags) if flags.out or not flags.figures or flags.watch or flags.open else None
     figures = None if flags.figures is None else folder_to_write("figures", flags.figures)
     if flags.watch and page is not None:
         return _watch(flags, page, figures)
@@ -60,38 +62,55 @@ def run(argv: list[str]) -> int:
     if page is not None:
         write_page(runs, page)
         terminal.say(f"wrote {page}")
+        if flags.open:
+            _open(page)
     _write_figures(flags, runs, figures)
     return 0
 
 
 def _page(flags: Report) -> Path:
-    """Where the page goes."""
+    """The full path of the page: by default in the run or the folder of runs, here if several were named."""
+    folder = Path(flags.runs[0]) if len(flags.runs) == 1 else Path()
+    default = (folder.parent if folder.is_file() else folder) / "report.html"
     drawn = ((Path(run), "what is drawn") for run in flags.runs)
-    page = file_to_write("out", flags.out or "report.html", PAGE, drawn)
-    if not page.parent.is_dir():
-        raise FileNotFoundError(f"{page.parent} is no folder, so {page} cannot be written there")
+    page = file_to_write("out", flags.out or str(default), PAGE, drawn).absolute()
+    if flags.out and not page.parent.is_dir():
+        raise FileNotFoundError(f"out must be in an existing folder, got {flags.out}: create {page.parent} first")
     return page
 
 
-def _refuse_what_does_nothing(flags: Report, argv: list[str]) -> None:
-    """Options that only say how, without the one that says what."""
+def _open(page: Path) -> None:
+    if not webbrowser.open(page.as_uri()):
+        terminal.say(f"no web browser found: open {page.as_uri()}", sys.stderr)
+
+
+def _check_options(flags: Report, argv: list[str]) -> None:
+    """Reject invalid values, and options without effect."""
     for name in ("only", "formats"):
         if flags.figures is None and peek(argv, name, ""):
-            raise ValueError(f"{name} chooses among the figures, but none are written: add --figures DIR")
+            raise ValueError(f"{name} selects figures, but none are written: add --figures DIR")
     if not flags.watch and peek(argv, "every", ""):
-        raise ValueError(f"every is {flags.every}, but the page is written once: add --watch to keep it fresh")
+        raise ValueError(f"every is {flags.every}, but the page is written only once: add --watch")
+    if not 0 < flags.every < float("inf"):
+        raise ValueError(f"every must be a number of seconds greater than 0, got {flags.every}")
 
 
 def _watch(flags: Report, page: Path, figures: Path | None) -> int:
+    shown = not flags.open
+
     def wrote(runs: Sequence[Run], over: bool) -> None:
+        nonlocal shown
         amount = f"{counted(len(runs), 'run')}, {counted(sum(len(run) for run in runs), 'epoch')}"
         terminal.say(f"wrote {page}: {amount}{', all finished' if over else ''}")
+        if not shown:
+            shown = True
+            _open(page)
 
     def awaits(missing: Sequence[Path]) -> None:
-        places = ", ".join(map(str, missing))
-        terminal.say(f"no run yet in {places}: waiting until one begins there (Ctrl-C stops)", sys.stderr)
+        folders = ", ".join(map(str, missing))
+        terminal.say(f"no run yet in {folders}: waiting for one to start (Ctrl-C stops)", sys.stderr)
 
-    terminal.say(f"open {page}; it follows the runs until they have finished (Ctrl-C stops)", sys.stderr)
+    terminal.say(f"{page} is updated until all runs have finished (Ctrl-C stops)", sys.stderr)
     try:
         watch(flags.runs, page, wrote, awaits=awaits, seconds=flags.every)
     except KeyboardInterrupt:
@@ -100,12 +119,12 @@ def _watch(flags: Report, page: Path, figures: Path | None) -> int:
     return 0
 
 
-def _write_figures(flags: Report, runs: Sequence[Run], place: Path | None) -> None:
-    if place is None:
+def _write_figures(flags: Report, runs: Sequence[Run], folder: Path | None) -> None:
+    if folder is None:
         return
     empty = next((run for run in runs if not len(run)), None)
     if empty is not None:
-        raise ValueError(f"{empty.path} has not ended its first epoch, so there is nothing to draw yet")
+        raise ValueError(f"{empty.path} has not finished its first epoch: nothing to draw yet")
     names: Sequence[str] = flags.only or list(drawing.DRAWINGS)
-    for path in drawing.save_all(grouped(runs), place, names, flags.formats):
+    for path in drawing.save_all(grouped(runs), folder, names, flags.formats):
         terminal.say(f"wrote {path}")

@@ -1,4 +1,4 @@
-"""One file per method, found by name: put a file here (or a class anywhere, registered), and all tools know it."""
+"""The training methods, one file each, found by name."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _registered: dict[str, type[Method]] = {}
 
 @dataclass(frozen=True)
 class Chosen:
-    """A method by its public name, with its options resolved."""
+    """A method and its options, as returned by :func:`choose`."""
 
     name: str
     method: type[Method]
     config: Any
-    given: dict[str, Any]  # what name and options said; the rest of the config follows from it
+    given: dict[str, Any]  # the options set by the name, the spec and the caller; the others are defaults
 
     @property
     def options(self) -> dict[str, Any]:
@@ -37,7 +37,14 @@ class Chosen:
 
 
 def register(method: type[Method]) -> type[Method]:
-    """Make a method from outside the package known by its name."""
+    """Register a custom method under its ``name`` and its variants, for this process.
+
+    Args:
+        method: A subclass of :class:`Method`.
+
+    Returns:
+        ``method``, so that this works as a class decorator.
+    """
     _registered[method.name] = method
     return method
 
@@ -55,47 +62,59 @@ def _shipped() -> dict[str, type[Method]]:
 
 
 def available() -> dict[str, type[Method]]:
-    """Every public name, variants included, and its class; sorted by family, then name."""
+    """Return the class of every method name, variants included, sorted by family, then by name.
+
+    Example:
+        >>> available()["ps-kd-beta"].name
+        'ps-kd'
+    """
     names: dict[str, type[Method]] = {}
     for method in {**_shipped(), **_registered}.values():
         names[method.name] = method
         names.update(dict.fromkeys(method.variants, method))
-    rank = {family: place for place, family in enumerate(typing.get_args(Family))}
+    rank = {family: number for number, family in enumerate(typing.get_args(Family))}
     return dict(sorted(names.items(), key=lambda item: (rank[item[1].family], item[1].name, item[0] != item[1].name)))
 
 
 def choose(spec: str, options: dict[str, Any] | None = None) -> Chosen:
-    """The method of ``NAME`` or ``NAME:option=value:option=value``; ``options`` (already typed) come on top."""
+    """Look up a method and resolve its options.
+
+    Args:
+        spec: ``NAME`` or ``NAME:option=value:option=value``.
+        options: Options as Python values; they override those of ``spec``.
+
+    Returns:
+        The method's name, its class and its validated ``Config``.
+
+    Example:
+        >>> choose("elr:weight=3").options
+        {'weight': 3.0, 'momentum': 0.9}
+    """
     name, *pairs = spec.split(":")
     known = available()
     if name not in known:
-        nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
-        raise ValueError(f"method {name!r} is unknown; nearest is {nearest[0]!r} (`vista methods` lists all)")
+        close = difflib.get_close_matches(name, known, n=1)
+        suggestion = f"did you mean {close[0]!r}? " if close else ""
+        raise ValueError(f"unknown method {name!r}; {suggestion}`vista methods` lists all methods")
     method = known[name]
-    values = dict(method.variants.get(name, {}))
-    fields = {f.name: f for f in dataclasses.fields(method.Config)}
     hints = typing.get_type_hints(method.Config)
-    for pair in pairs:
-        key, given, text = pair.partition("=")
-        key = key.replace("-", "_")
-        if key in fields and not given:
-            raise ValueError(f"method {name!r}: option {pair!r} has no value; write it as {pair}=VALUE")
+    texts = {key.replace("-", "_"): text for key, _, text in (pair.partition("=") for pair in pairs)}
+    options = options or {}
+    fields = [field.name for field in dataclasses.fields(method.Config)]
+    for key in (*texts, *options):
         if key not in fields:
-            raise ValueError(
-                f"method {name!r} has no option {pair!r}; it takes {', '.join(fields) or 'none'}, as in key=value"
-            )
-        values[key] = _read(text, hints[key], f"{name}:{key}")
-    for key, value in (options or {}).items():
-        if key not in fields:
-            raise ValueError(f"method {name!r} has no option {key!r}; it takes {', '.join(fields) or 'none'}")
+            raise ValueError(f"method {name!r} has no option {key!r}; its options are {', '.join(fields) or 'none'}")
+    values = dict(method.variants.get(name, {}))
+    values |= {key: _parse(text, hints[key], f"{name}:{key}") for key, text in texts.items()}
+    for key, value in options.items():
         if hints[key] is bool and not isinstance(value, bool):
-            raise ValueError(f"{name}:{key} is {value!r}, but it must be {_in_words(bool)}")
+            raise ValueError(f"{name}:{key} must be {_describe_type(bool)}, got {value!r}")
         values[key] = as_recorded(value, hints[key])
     return Chosen(name, method, method.Config(**values), values)
 
 
-def _read(text: str, hint: Any, name: str) -> Any:
-    """An option's text as its field's type."""
+def _parse(text: str, hint: Any, name: str) -> Any:
+    """Convert the text of an option to the type of its field."""
     choices = [hint] if typing.get_origin(hint) is typing.Literal else list(typing.get_args(hint) or (hint,))
     for choice in choices:
         if typing.get_origin(choice) is typing.Literal:
@@ -112,10 +131,10 @@ def _read(text: str, hint: Any, name: str) -> Any:
                 continue
         elif choice is str:
             return text
-    raise ValueError(f"{name} is {text!r}, but it must be {' or '.join(map(_in_words, choices))}")
+    raise ValueError(f"{name} must be {' or '.join(map(_describe_type, choices))}, got {text!r}")
 
 
-def _in_words(kind: Any) -> str:
+def _describe_type(kind: Any) -> str:
     if typing.get_origin(kind) is typing.Literal:
         return f"one of {', '.join(map(str, typing.get_args(kind)))}"
     return IN_WORDS[kind]

@@ -1,4 +1,4 @@
-"""Born-again networks: a fresh network learns from the labels and from one of its kind trained before."""
+"""BAN (born-again networks): a new network learns from the labels and from an identical, already trained network."""
 
 from __future__ import annotations
 
@@ -14,36 +14,34 @@ from vista.methods.base import Batch, EarlierRun, Method, Task
 
 NEUTRAL: dict[str, Any] = {"weight": 0.0}
 TEACHER = "teacher"
+MAX_GENERATIONS = 20
+MAX_GENERATIONS = 20
 
 
-def teacher_cross_entropy(logits: Tensor, teacher: Tensor) -> Tensor:
-    r""":math:`-\frac1B \sum_{ik} q_{ik} \log p_{ik}` with :math:`q` the softmax of ``teacher``; logits ``[B, K]``."""
+def compute_teacher_loss(logits: Tensor, teacher: Tensor) -> Tensor:
+    r""":math:`-\frac1B \sum_{ik} q_{ik} \log p_{ik}` with :math:`q` the softmax of ``teacher`` ``[B, K]``."""
     return soft_cross_entropy(logits, wide(teacher).softmax(dim=-1))
-
-
-MOST_GENERATIONS = 20
 
 
 class Ban(Method):
     name = "ban"
     family = "past epochs"
-    summary = "A fresh network learns from the labels and from one of its kind trained before"
-    cost = "2 forward, 1 backward, after one whole training for each generation before"
+    summary = "A new network learns from the labels and from an identical, already trained network"
+    cost = "2 forward, 1 backward, after one full training run per earlier generation"
     keeps = "the earlier network"
     source = "Furlanello et al., Born-Again Neural Networks, ICML 2018"
 
     @dataclass(frozen=True)
     class Config:
         generations: int = 1
-        """How many times a network is born again; the first one's teacher learned from the labels alone."""
+        """Number of generations after the first network, which learns from the labels alone."""
         weight: float = 1.0
-        """Weight of the teacher's prediction beside the label."""
+        """Weight of the teacher term; the cross-entropy with the label has weight 1."""
 
         def __post_init__(self) -> None:
-            if not 1 <= self.generations <= MOST_GENERATIONS:
+            if not 1 <= self.generations <= MAX_GENERATIONS:
                 raise ValueError(
-                    f"generations is {self.generations}, but it must be at least 1 (0 would be plain ce) and at most "
-                    f"{MOST_GENERATIONS}: each is a whole training"
+                    f"generations must be from 1 to {MAX_GENERATIONS} (use method ce for 0), got {self.generations}"
                 )
             not_negative(self.weight, "weight")
 
@@ -51,10 +49,10 @@ class Ban(Method):
         super().__init__(task, network, config)
         if TEACHER not in task.earlier:
             raise ValueError(
-                f"ban needs the network of an earlier run as task.earlier[{TEACHER!r}], but it has "
-                f"{sorted(task.earlier) or 'none'}; the training provides it from earlier_runs()"
+                f"ban needs the network of an earlier run as task.earlier[{TEACHER!r}], got "
+                f"{sorted(task.earlier) or 'none'}; the training loop provides those that earlier_runs() names"
             )
-        self._teacher = (task.earlier[TEACHER],)  # in a tuple: it must neither train nor be saved with this run
+        self._teacher = (task.earlier[TEACHER],)  # a tuple, so that it is no submodule: neither trained nor saved
 
     @classmethod
     def earlier_runs(cls, config: Any) -> tuple[EarlierRun, ...]:
@@ -64,9 +62,9 @@ class Ban(Method):
         return (EarlierRun(TEACHER, cls.name, options),)
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
-        logits = network(batch.x)
-        with torch.no_grad():  # of the same picture, mixed or not
+        logits = self.observe(batch, network(batch.x))
+        with torch.no_grad():
             teacher = self._teacher[0](batch.x)
-        hard = self.cross_entropy(logits, self.mixed(batch, self.targets))
-        soft: Tensor = self.config.weight * teacher_cross_entropy(logits, teacher)
+        hard = self.cross_entropy(logits, self.mix_targets(batch, self.targets))
+        soft: Tensor = self.config.weight * compute_teacher_loss(logits, teacher)
         return hard + soft

@@ -1,4 +1,39 @@
-"""What a method may do: a small protocol with defaults, which serves every method."""
+"""The protocol that every training method implements, with a default for each hook.
+
+The training loop calls the hooks of a :class:`Method` in this order (pseudocode of ``vista.training``)::
+
+    for run in Cls.earlier_runs(config):                 # e.g. a teacher to train first
+        task.earlier[run.role] = train(run)
+    method = Cls(task, network, config)                  # create buffers and extra heads
+    if resuming:
+        method.load_state_dict(checkpoint)               # calls set_extra_state
+
+    for epoch in 1, ..., task.epochs:
+        method.begin_epoch(epoch)                        # also after resuming in the middle of an epoch
+        for batch in loader:
+            loss = method.loss(network, batch)           # default: cross-entropy with method.targets(batch.index);
+                                                         # calls method.observe(batch, logits) once
+            loss.backward()
+            optimizer.step()                             # parameters of the network and of the method
+            method.after_step(network)
+            if checkpoint is due:
+                save(method.state_dict())                # calls get_extra_state
+
+        evaluated = method.evaluated(network)            # default: the network itself
+        val_logits, test_logits = predict(evaluated)
+        if validation accuracy is the best so far:
+            keep the weights of evaluated
+        line = method.end_epoch(EpochEnd(...))           # may change the network; returned values are recorded
+        method.share_state(seen)                         # several processes: synchronise buffers
+
+    save(method.evaluated(network))                      # the last weights; the best ones were kept above
+    method.fused_predictions()                           # default: None, the network predicts
+    method.final_teacher()                               # default: None; read by `vista labels`
+
+On CUDA the lines from ``loss`` to ``after_step`` are captured into a CUDA graph and replayed, so Python runs them only
+while warming up and capturing; :class:`Method` states what that requires. Before the first step the loop also asks for
+``bytes_changing``, ``bytes_written_once`` and ``advice_for_less_room``, to check that checkpoints fit on the disk.
+"""
 
 from __future__ import annotations
 
@@ -10,62 +45,66 @@ import torch
 from torch import Tensor, nn
 
 from vista.core import collectives
+from vista.core.evidence import Evidence
 from vista.core.losses import cross_entropy_and_probs, one_hot, reduce, rows_with_target, soft_cross_entropy
 from vista.core.store import WrittenOnce
 from vista.models.staged import check_stages
 
-__all__ = ["Batch", "EarlierRun", "EpochEnd", "Family", "LastPrediction", "Method", "Task", "WholeBatch", "WrittenOnce"]
+__all__ = [
+    "Batch", "EarlierRun", "EpochEnd", "Family", "LastPrediction", "Method", "Task", "WholeBatch", "WrittenOnce",
+    "check_below_one",
+]  # fmt: skip
 
 Family = Literal["plain", "teacher-free", "current epoch", "past epochs", "noise-robust", "ours"]
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a method is told about the training it serves."""
+    """The training that a method is part of: labels, sizes, device and random generator."""
 
-    labels: Tensor  # given labels of the training samples, int64 [N], -1 where there is none
+    labels: Tensor  # given labels of the training samples, int64 [N], -1 for a missing label
     val_labels: Tensor  # given labels of the validation samples, int64 [m]
     num_classes: int
     epochs: int
     steps_per_epoch: int
     batch_size: int
     device: torch.device
-    generator: torch.Generator  # for every random draw of the method; its state is saved with the run
-    cutmix: bool = False  # whether pictures will be mixed
-    earlier: dict[str, nn.Module] = field(default_factory=dict)  # trained networks of the runs it asked for, by role
+    generator: torch.Generator  # for all random numbers of the method; its state is saved in checkpoints
+    cutmix: bool = False  # whether CutMix is on
+    earlier: dict[str, nn.Module] = field(default_factory=dict)  # networks of the earlier runs, by role
     has_missing_labels: bool = False
-    num_test: int = 0  # test samples, whose predictions some methods keep
+    num_test: int = 0  # number of test samples
 
     @property
     def num_samples(self) -> int:
         return len(self.labels)
 
     def one_hot(self, index: Tensor) -> Tensor:
-        """Given labels of the samples ``index`` as rows ``[B, K]``; zeros where there is none."""
+        """One-hot given labels ``[B, K]`` of the samples ``index``; zeros for a missing label."""
         return one_hot(self.labels.index_select(0, index), self.num_classes)
 
 
 class Batch(Protocol):
-    """One step's samples. Further pictures are made only for methods that ask."""
+    """The samples of one step. Further views are computed only when a method requests them."""
 
-    x: Tensor  # augmented view [B, ...], mixed where CutMix is on
+    x: Tensor  # augmented images [B, ...], mixed if CutMix is on
     index: Tensor  # int64 [B], positions in the training set
-    partner: Tensor | None  # under CutMix, the samples mixed in
-    share: Tensor | None  # under CutMix, the share of ``index`` in the picture, float32 [1]
+    partner: Tensor | None  # with CutMix, the samples mixed in
+    share: Tensor | None  # with CutMix, the area share of ``index`` in the image, float32 [1]
 
     def view(self, number: int = 1, index: Tensor | None = None) -> Tensor:
-        """Another, independently augmented view (``number`` 1 or 2) of these samples, or of the samples ``index``."""
+        """Another, independently augmented view (``number`` 1 or 2) of this batch, or of the samples ``index``."""
 
     def same_class(self) -> Tensor:
-        """For each sample another one of the same given label, drawn anew each epoch: int64 [B]."""
+        """For each sample, another sample with the same given label, redrawn every epoch: int64 [B]."""
 
     def validation(self) -> tuple[Tensor, Tensor]:
-        """A batch of validation samples, clean pictures ``[B, ...]`` and given labels ``[B]``."""
+        """A batch of validation samples: unaugmented images ``[B, ...]`` and given labels ``[B]``."""
 
 
 @dataclass(frozen=True)
 class WholeBatch:
-    """One step's samples over all processes, as in :class:`Batch`."""
+    """The samples of one step over all processes; fields as in :class:`Batch`."""
 
     index: Tensor
     partner: Tensor | None
@@ -74,55 +113,65 @@ class WholeBatch:
 
 @dataclass(frozen=True)
 class EpochEnd:
-    """What a method hears at the end of an epoch. Logits are of the network that is evaluated, in eval mode.
+    """The argument of :meth:`Method.end_epoch`.
 
-    Those of validation and test are of all samples, and the same in every process.
+    Logits come from the evaluated network in eval mode. Validation and test logits cover all samples and are equal in
+    every process.
     """
 
-    epoch: int  # the one that just ended
-    network: nn.Module  # the network that trains
+    epoch: int  # the epoch that just ended
+    network: nn.Module  # the network being trained
     val_logits: Tensor  # [m, K], in the order of the task's val_labels
-    test_logits: Tensor  # [T, K], for methods that keep them; never to choose by
-    train_logits: Callable[[], Iterator[tuple[Tensor, Tensor]]]  # a clean pass: (logits, index) in batches
-    train_pictures: Callable[[], Iterator[Tensor]]  # clean pictures in batches, to re-estimate BatchNorm
+    test_logits: Tensor  # [T, K], to store only; never use them to select anything
+    train_logits: Callable[[], Iterator[tuple[Tensor, Tensor]]]  # pass without augmentation: (logits, index) batches
+    train_pictures: Callable[[], Iterator[Tensor]]  # unaugmented images in batches, to re-estimate BatchNorm
 
 
 @dataclass(frozen=True)
 class EarlierRun:
-    """A run that must be there first: its network is handed over as ``task.earlier[role]``."""
+    """A run to finish first; its best network is passed as ``task.earlier[role]``."""
 
     role: str
     method: str
     options: dict[str, Any] = field(default_factory=dict)
 
 
-class Method(nn.Module):
-    """A way to train. Tensors that must survive are buffers, extra heads are submodules: both are saved by themselves.
+def check_below_one(value: float, name: str) -> None:
+    """Raise unless ``0 <= value < 1``, as a momentum, a decay or a dropout probability must be."""
+    if not 0.0 <= value < 1.0:
+        raise ValueError(f"{name} must be at least 0 and less than 1, got {value}")
 
-    Parameters of the method train beside the network's and are gone at inference, because only the plain network is
-    ever saved as the model. A step may be captured into a CUDA graph once and replayed: :meth:`loss` must then not
-    look at values (no ``.item()``, no ``if`` on a tensor) and must change buffers in place. What depends on the epoch
-    goes through a buffer that :meth:`begin_epoch` sets.
+
+class Method(nn.Module):
+    """A training method. The module docstring shows when each hook is called.
+
+    Put tensors that must be saved into buffers and extra heads into submodules: ``state_dict`` covers both. Parameters
+    of the method are trained together with the network and are not part of the saved model.
+
+    A step may be captured into a CUDA graph. :meth:`loss` and :meth:`after_step` must therefore not read tensor values
+    on the host (no ``.item()``, no ``if`` on a tensor) and must update buffers in place. Store values that depend on
+    the epoch in a buffer that :meth:`begin_epoch` sets.
     """
 
     name: ClassVar[str]
     family: ClassVar[Family]
     summary: ClassVar[str]  # one line
     cost: ClassVar[str]  # per step, in forward and backward passes
-    keeps: ClassVar[str]  # state beyond the network
-    source: ClassVar[str]  # where the method comes from
+    keeps: ClassVar[str]  # state in addition to the network
+    source: ClassVar[str]  # publication
     reconstruction: ClassVar[bool] = False  # built from a description, because the source gives no formula or code
-    variants: ClassVar[dict[str, dict[str, Any]]] = {}  # further names: the same method with these options
+    variants: ClassVar[dict[str, dict[str, Any]]] = {}  # additional names: this method with these options
     capturable: ClassVar[bool] = True
     composes_with_cutmix: ClassVar[bool] = True
-    trains_plainly: ClassVar[bool] = False  # its network is plain training's own; only what is made of it differs
-    needs_stages: ClassVar[bool] = False  # wants the maps of a staged network
+    trains_plainly: ClassVar[bool] = False  # the network is the same as with cross-entropy; only predictions differ
+    needs_stages: ClassVar[bool] = False  # requires a network with at least two stages of feature maps
     sample_buffers: ClassVar[tuple[str, ...]] = ()  # names of buffers with one row per training sample
-    whole_batch: WholeBatch | None = None  # of the running step, where several processes share it
+    evidence: Evidence | None = None  # where predictions of the training pass are recorded
+    whole_batch: WholeBatch | None = None  # set during a step that is split over several processes
 
     @dataclass(frozen=True)
     class Config:
-        """Options with the source's defaults, a line of explanation each; a subclass checks them in __post_init__."""
+        """Options with the source's defaults and a docstring line each; validate them in ``__post_init__``."""
 
     def __init__(self, task: Task, network: nn.Module, config: Any) -> None:
         super().__init__()
@@ -133,70 +182,80 @@ class Method(nn.Module):
 
     @classmethod
     def earlier_runs(cls, config: Any) -> tuple[EarlierRun, ...]:
-        """The runs whose networks this one needs."""
+        """Return the runs whose trained networks this method needs."""
         return ()
 
     def begin_epoch(self, epoch: int) -> None:
-        """Before the first step of an epoch (1-based); also after a resume in the middle of one."""
+        """Prepare an epoch (1-based); also called after resuming in the middle of one."""
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
-        """The loss to minimise, a scalar: the mean over the batch."""
-        return self.cross_entropy(network(batch.x), self.mixed(batch, self.targets))
+        """Return the loss to minimise, a scalar: the mean over the batch."""
+        return self.cross_entropy(self.observe(batch, network(batch.x)), self.mix_targets(batch, self.targets))
 
     def targets(self, index: Tensor) -> Tensor:
-        """Targets ``[B, K]`` of the samples, for methods that change nothing else."""
+        """Return the targets ``[B, K]`` of the samples ``index``; override this if only the targets change."""
         return self.task.one_hot(index)
 
+    def observe(self, batch: Batch, logits: Tensor) -> Tensor:
+        """Record the predictions for the samples of the batch, and return ``logits``.
+
+        Every method calls it on the logits ``[B, K]`` of ``batch.x``: the run keeps the predicted class of every
+        sample and epoch. A mixed image belongs to no sample, so batches with CutMix are not recorded.
+        """
+        if self.evidence is not None and batch.partner is None:
+            self.evidence.record(logits, batch.index)
+        return logits
+
     def after_step(self, network: nn.Module) -> None:
-        """After the optimiser's step, still inside a captured one."""
+        """Called after the optimizer step; part of a captured step."""
 
     def evaluated(self, network: nn.Module) -> nn.Module:
-        """The network that is evaluated, selected and saved: the trained one, or an average of it."""
+        """Return the network to evaluate, select and save: the trained one, or an average of its weights."""
         return network
 
     def end_epoch(self, end: EpochEnd) -> dict[str, Any]:
-        """Hear the end of an epoch; what is returned goes into the epoch's line of the record."""
+        """Process the end of an epoch; the returned values are added to the epoch's line of the record."""
         return {}
 
     def fused_predictions(self) -> tuple[Tensor, Tensor] | None:
-        """Final validation and test probabilities, for methods whose result is not the network's own prediction."""
+        """Return final validation and test probabilities if they are not the network's own predictions."""
         return None
 
     def final_teacher(self) -> Tensor | None:
-        """What the method believes of the training samples at the end, probabilities ``[N, K]``."""
+        """Return the method's final probabilities ``[N, K]`` for the training samples, if it has any."""
         return None
 
     def bytes_changing(self) -> int:
-        """What of the method every checkpoint holds anew: parameters, with their momentum, buffers, and so on."""
+        """Return the size of the state that every checkpoint writes again: parameters, momentum and buffers."""
         parameters = sum(p.nbytes * (2 if p.requires_grad else 1) for p in self.parameters())
         return parameters + sum(buffer.nbytes for buffer in self.buffers())
 
     def bytes_written_once(self) -> int:
-        """Most that its entries can take that are :class:`WrittenOnce`."""
+        """Return the maximum total size of the :class:`WrittenOnce` entries."""
         return 0
 
     def advice_for_less_room(self) -> str:
-        """What to change where that is too much, as the end of a sentence."""
+        """Return how to need less disk space, as the end of an error message."""
         return "; use --out on a larger disk"
 
     # ------------------------------------------------------------ shared by the methods
 
-    def mixed(self, batch: Batch, targets: Callable[[Tensor], Tensor]) -> Tensor:
-        """``targets(index)``, under CutMix mixed by area: share * targets(a) + (1 - share) * targets(b)."""
+    def mix_targets(self, batch: Batch, targets: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return ``targets(index)``, with CutMix ``share * targets(index) + (1 - share) * targets(partner)``."""
         own = targets(batch.index)
         if batch.partner is None or batch.share is None:
             return own
         return own * batch.share + targets(batch.partner) * (1.0 - batch.share)
 
     def cross_entropy(self, logits: Tensor, targets: Tensor, sample_weight: Tensor | None = None) -> Tensor:
-        """Mean soft-target cross-entropy over the rows that have a target."""
-        return soft_cross_entropy(logits, targets, sample_weight=sample_weight, rows=self.rows(targets))
+        """Return the mean soft-target cross-entropy over the rows that have a target."""
+        return soft_cross_entropy(logits, targets, sample_weight=sample_weight, rows=self.count_rows(targets))
 
-    def rows(self, targets: Tensor) -> Tensor | None:
-        """By how many rows a sum over the batch is to be divided; ``None`` where every sample has a label.
+    def count_rows(self, targets: Tensor) -> Tensor | None:
+        """Return the divisor of a mean over the rows with a target; ``None`` (all rows) if no label is missing.
 
-        Over several processes each has its share of those that the whole batch has: the engine weighs their losses by
-        their samples, so that together they come to the mean over the rows with a target.
+        With several processes, each uses its share of the whole batch's count: the engine weights the losses of the
+        processes by their numbers of samples, so their sum is the mean over all rows with a target.
         """
         if not self.task.has_missing_labels:
             return None
@@ -209,13 +268,16 @@ class Method(nn.Module):
         return has.sum().clamp(min=1) * (len(targets) / len(whole.index))
 
     def has_target(self, index: Tensor) -> Tensor:
-        """Which samples have a target now, bool ``[B]``: the labelled ones, and those that a teacher speaks of."""
+        """Return which samples currently have a target (from their label or a teacher), bool ``[B]``."""
         return self.targets(index).sum(dim=1) > 0
 
     def share_state(self, seen: Tensor) -> None:
-        """Over several processes, at the end of an epoch: rows by the process that saw the sample, the rest from 0.
+        """Synchronise the buffers of several processes at the end of an epoch.
 
-        ``seen`` bool ``[N]`` says which samples this process trained on.
+        Rows of :attr:`sample_buffers` come from the process that trained on the sample, other buffers from process 0.
+
+        Args:
+            seen: Which samples this process trained on, bool ``[N]``.
         """
         for name, buffer in self.named_buffers():
             if name in self.sample_buffers:
@@ -225,13 +287,13 @@ class Method(nn.Module):
 
 
 class LastPrediction(Method):
-    """For methods whose targets are made of the label and what the network last said of the sample."""
+    """Base of methods that build targets from the label and the previous prediction of each sample."""
 
     keeps = "N x K float32"
     composes_with_cutmix = False
     sample_buffers = ("memory",)
 
-    memory: Tensor  # probabilities [N, K] of the last time a sample was trained on; its label before that
+    memory: Tensor  # probabilities [N, K] from the last time a sample was trained on; one-hot labels before that
 
     def __init__(self, task: Task, network: nn.Module, config: Any) -> None:
         super().__init__(task, network, config)
@@ -239,8 +301,8 @@ class LastPrediction(Method):
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         targets = self.targets(batch.index)
-        rows = self.rows(targets)  # before the memory speaks of samples without label
-        losses, probs = cross_entropy_and_probs(network(batch.x), targets)
+        rows = self.count_rows(targets)  # before the update, which fills the rows of samples without a label
+        losses, probs = cross_entropy_and_probs(self.observe(batch, network(batch.x)), targets)
         self.memory.index_copy_(0, batch.index, probs.to(self.memory.dtype))
         return reduce(losses, "mean", None, rows)
 

@@ -1,4 +1,4 @@
-"""Be your own teacher: small classifiers on the shallower stages learn from the deepest one, and train its backbone."""
+"""BYOT (be your own teacher): auxiliary classifiers on the shallower stages learn from the deepest classifier."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEUTRAL: dict[str, Any] = {"alpha": 0.0, "beta": 0.0}
 
 
 class Terms(NamedTuple):
-    """The parts of the loss, each a scalar with its weight in it; ``main`` is the deepest head's own."""
+    """The parts of the loss, scalars that include their weights; ``main`` is the deepest head's cross-entropy."""
 
     main: Tensor
     heads: Tensor
@@ -27,14 +27,14 @@ class Terms(NamedTuple):
     features: Tensor
 
 
-def feature_gap(shallow: Tensor, deep: Tensor) -> Tensor:
-    r"""Mean of :math:`(s - d)^2` over features ``[B, C]``, counted only where either is positive."""
+def compute_feature_gap(shallow: Tensor, deep: Tensor) -> Tensor:
+    r"""Mean of :math:`(s - d)^2` over features ``[B, C]``, with zero where neither is positive."""
     shallow, deep = wide(shallow), wide(deep)
     active = (shallow > 0) | (deep > 0)
     return ((shallow - deep).square() * active).mean()
 
 
-def byot_terms(
+def compute_byot_terms(
     logits: Sequence[Tensor],
     features: Sequence[Tensor],
     targets: Tensor,
@@ -46,18 +46,18 @@ def byot_terms(
 ) -> Terms:
     r""":math:`(1-\alpha) \sum_i \mathrm{CE}_i + \alpha T^2 \sum_{i<S} \mathrm{KL}(p_S \| p_i) + \beta \sum_{i<S} g_i`.
 
-    ``logits`` ``[B, K]`` and ``features`` ``[B, C]`` of the ``S`` heads, the deepest last, which only teaches
-    (no gradient reaches it from the last two sums). :math:`g_i` is :func:`feature_gap`.
+    ``logits`` ``[B, K]`` and ``features`` ``[B, C]`` are those of the ``S`` heads, the deepest last. No gradient
+    reaches the deepest head from the last two sums. :math:`g_i` is :func:`compute_feature_gap`.
     """
     losses = [(1.0 - alpha) * soft_cross_entropy(head, targets, rows=rows) for head in logits]
     teacher, deep = logits[-1].detach(), features[-1].detach()
     distillation = [alpha * distillation_kl(head, teacher, temperature) for head in logits[:-1]]
-    gaps = [beta * feature_gap(shallow, deep) for shallow in features[:-1]]
+    gaps = [beta * compute_feature_gap(shallow, deep) for shallow in features[:-1]]
     return Terms(losses[-1], torch.stack(losses[:-1]).sum(), torch.stack(distillation).sum(), torch.stack(gaps).sum())
 
 
-def bottleneck(inputs: int, outputs: int) -> nn.Sequential:
-    """Halves height and width and takes ``inputs`` channels to ``outputs`` through a quarter of them."""
+def make_bottleneck(inputs: int, outputs: int) -> nn.Sequential:
+    """A bottleneck that halves height and width and maps ``inputs`` channels to ``outputs``."""
     inner = max(1, inputs // 4)
     return nn.Sequential(
         nn.Conv2d(inputs, inner, 1, bias=False), nn.BatchNorm2d(inner), nn.ReLU(),
@@ -69,8 +69,8 @@ def bottleneck(inputs: int, outputs: int) -> nn.Sequential:
 class Byot(Method):
     name = "byot"
     family = "current epoch"
-    summary = "Small classifiers on the shallower stages learn from the deepest one"
-    cost = "1 forward, 1 backward, and a small head for each stage but the last"
+    summary = "Auxiliary classifiers on the shallower stages learn from the deepest classifier"
+    cost = "1 forward, 1 backward, and an auxiliary head for each stage but the last"
     keeps = "nothing"
     source = "Zhang et al., Be Your Own Teacher, ICCV 2019"
     needs_stages = True
@@ -78,11 +78,11 @@ class Byot(Method):
     @dataclass(frozen=True)
     class Config:
         alpha: float = 0.1
-        """Weight of the deepest head's prediction in what every head learns; the label's is 1 - alpha."""
+        """Weight of the distillation from the deepest head; the cross-entropy has weight 1 - alpha."""
         temperature: float = 3.0
-        """Both sides of the distillation are softened by it."""
+        """Temperature of both sides of the distillation."""
         beta: float = 0.0655
-        """Weight of the mean squared gap between the heads' pooled maps and the deepest one."""
+        """Weight of the mean squared gap between the heads' pooled maps and the deepest pooled map."""
 
         def __post_init__(self) -> None:
             unit_interval(self.alpha, "alpha")
@@ -93,28 +93,28 @@ class Byot(Method):
         super().__init__(task, network, config)
         channels = cast(Staged, network).stage_channels
         self.necks = nn.ModuleList(
-            nn.Sequential(*(bottleneck(*pair) for pair in pairwise(channels[stage:])))
+            nn.Sequential(*(make_bottleneck(*pair) for pair in pairwise(channels[stage:])))
             for stage in range(len(channels) - 1)
         ).to(task.device)
         self.heads = nn.ModuleList(nn.Linear(channels[-1], task.num_classes) for _ in self.necks).to(task.device)
 
     def terms(self, network: nn.Module, batch: Batch) -> Terms:
-        """The parts of the loss for this batch."""
+        """Return the parts of the loss for this batch."""
         staged = cast(Staged, network)
         maps = staged.stages(batch.x)
         features = [neck(each).mean(dim=(2, 3)) for neck, each in zip(self.necks, maps)]
         logits = [head(shallow) for head, shallow in zip(self.heads, features)]
-        logits.append(staged.classify(staged.embed(maps[-1])))
-        targets = self.mixed(batch, self.targets)
+        logits.append(self.observe(batch, staged.classify(staged.embed(maps[-1]))))
+        targets = self.mix_targets(batch, self.targets)
         config = self.config
-        return byot_terms(
+        return compute_byot_terms(
             logits,
             [*features, maps[-1].mean(dim=(2, 3))],
             targets,
             alpha=config.alpha,
             beta=config.beta,
             temperature=config.temperature,
-            rows=self.rows(targets),
+            rows=self.count_rows(targets),
         )
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:

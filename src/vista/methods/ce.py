@@ -1,4 +1,4 @@
-"""Plain cross-entropy on the given labels: what every other method is compared with."""
+"""CE: plain cross-entropy with the given labels, the baseline of every comparison."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NEUTRAL: dict[str, Any] = {}
 class CrossEntropy(Method):
     name = "ce"
     family = "plain"
-    summary = "Cross-entropy on the given labels"
+    summary = "Cross-entropy with the given labels"
     cost = "1 forward, 1 backward"
     keeps = "nothing"
     source = "the baseline of every table"

@@ -1,4 +1,4 @@
-"""Data-distortion guided self-distillation: two augmented views of a picture teach each other."""
+"""DDGSD (data-distortion guided self-distillation): two augmented views of an image teach each other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NEUTRAL: dict[str, Any] = {"weight": 0.0, "mmd": 0.0}
 
 
 class Terms(NamedTuple):
-    """The parts of the loss, each a scalar with its weight in it; ``main`` is the first view's cross-entropy."""
+    """The parts of the loss, scalars that include their weights; ``main`` is the first view's cross-entropy."""
 
     main: Tensor
     other: Tensor
@@ -25,12 +25,12 @@ class Terms(NamedTuple):
     features: Tensor
 
 
-def mean_discrepancy(first: Tensor, second: Tensor) -> Tensor:
-    """Squared distance between the mean features of two views, ``[B, F]`` each: means over the batch alone."""
+def compute_mean_discrepancy(first: Tensor, second: Tensor) -> Tensor:
+    """Squared distance between the batch means of the features ``[B, F]`` of two views."""
     return (wide(first).mean(dim=0) - wide(second).mean(dim=0)).square().sum()
 
 
-def ddgsd_terms(
+def compute_ddgsd_terms(
     logits: tuple[Tensor, Tensor],
     features: tuple[Tensor, Tensor],
     targets: Tensor,
@@ -48,27 +48,27 @@ def ddgsd_terms(
         soft_cross_entropy(first, targets, rows=rows),
         soft_cross_entropy(second, targets, rows=rows),
         weight * mutual,
-        mmd * mean_discrepancy(*features),
+        mmd * compute_mean_discrepancy(*features),
     )
 
 
 class Ddgsd(Method):
     name = "ddgsd"
     family = "current epoch"
-    summary = "Two augmented views of a picture teach each other"
+    summary = "Two augmented views of an image teach each other"
     cost = "2 forward, 2 backward"
     keeps = "nothing"
     source = "Xu and Liu, Data-Distortion Guided Self-Distillation, AAAI 2019"
-    composes_with_cutmix = False  # a second view of a mixed picture would be mixed from other pieces
+    composes_with_cutmix = False  # a second view of a mixed image would contain other crops
 
     @dataclass(frozen=True)
     class Config:
         weight: float = 1.0
-        """Weight of what the views' predictions learn from each other."""
+        """Weight of the mutual distillation between the views."""
         mmd: float = 5e-4
         """Weight of the squared distance between the views' mean features."""
         temperature: float = 1.0
-        """Both predictions are softened by it."""
+        """Temperature of both predictions."""
 
         def __post_init__(self) -> None:
             for name in ("weight", "mmd"):
@@ -79,27 +79,28 @@ class Ddgsd(Method):
         super().__init__(task, network, config)
         if not isinstance(network, Staged):
             raise ValueError(
-                f"ddgsd compares pooled features, but {type(network).__name__} gives none: every network of "
-                "vista.models does, a network of your own does as a subclass of vista.models.Staged"
+                f"ddgsd needs pooled features, but {type(network).__name__} provides none; use a network of "
+                "vista.models or a subclass of vista.models.Staged"
             )
 
     def terms(self, network: nn.Module, batch: Batch) -> Terms:
-        """The parts of the loss for this batch; both views go through the network as one."""
+        """Return the parts of the loss for this batch; both views pass through the network as one batch."""
         staged, config = cast(Staged, network), self.config
         both = torch.cat([batch.x, batch.view(1)])
         features = staged.embed(staged.stages(both)[-1])
         logits = staged.classify(features)
         targets = self.targets(batch.index)
         first, second = logits.chunk(2)
+        self.observe(batch, first)
         first_features, second_features = features.chunk(2)
-        return ddgsd_terms(
+        return compute_ddgsd_terms(
             (first, second),
             (first_features, second_features),
             targets,
             weight=config.weight,
             mmd=config.mmd,
             temperature=config.temperature,
-            rows=self.rows(targets),
+            rows=self.count_rows(targets),
         )
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:

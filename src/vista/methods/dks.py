@@ -1,4 +1,4 @@
-"""Dynamic knowledge synergy: the network and branches off its middle stages all teach each other."""
+"""DKS (deeply-supervised knowledge synergy): the network and auxiliary branches teach each other."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from vista.methods.base import Batch, Method, Task
 from vista.models.staged import Staged
 
 NEUTRAL: dict[str, Any] = {"alpha": 0.0}
-WIDEST = 512  # channels inside a block; bottleneck networks have stages far wider than their 3x3 convolutions
+MAX_INNER_CHANNELS = 512  # inside a block; stages of bottleneck networks have many more channels than their 3x3 layers
 
 
 class Terms(NamedTuple):
-    """The parts of the loss, each a scalar; ``main`` is the network's own cross-entropy."""
+    """The parts of the loss, scalars that include their weights; ``main`` is the network's cross-entropy."""
 
     main: Tensor
     branches: Tensor
     synergy: Tensor
 
 
-def dks_terms(
+def compute_dks_terms(
     logits: Sequence[Tensor], targets: Tensor, *, alpha: float, temperature: float, rows: Tensor | None = None
 ) -> Terms:
-    r""":math:`\sum_i \mathrm{CE}_i + \alpha T^2 \sum_{i \ne j} \mathrm{KL}(\bar p_j \| p_i)`, the bar no gradient.
+    r""":math:`\sum_i \mathrm{CE}_i + \alpha T^2 \sum_{i \ne j} \mathrm{KL}(\bar p_j \| p_i)`.
 
-    ``logits`` ``[B, K]`` of all heads, the network's own first.
+    The bar stops the gradient. ``logits`` are those of all heads, ``[B, K]`` each, the network's own first.
     """
     losses = torch.stack([soft_cross_entropy(head, targets, rows=rows) for head in logits])
     pairs = [distillation_kl(student, teacher.detach(), temperature) for student, teacher in permutations(logits, 2)]
@@ -41,11 +41,11 @@ def dks_terms(
 
 
 class Block(nn.Module):
-    """Two 3x3 convolutions and a shortcut, with a ReLU after their sum."""
+    """A residual block: two 3x3 convolutions and a shortcut, with a ReLU after their sum."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
-        inner = min(outputs, WIDEST)
+        inner = min(outputs, MAX_INNER_CHANNELS)
         self.residual = nn.Sequential(
             nn.Conv2d(inputs, inner, 3, stride=stride, padding=1, bias=False), nn.BatchNorm2d(inner), nn.ReLU(),
             nn.Conv2d(inner, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs),
@@ -60,10 +60,10 @@ class Block(nn.Module):
 
 
 class Branch(nn.Module):
-    """The remaining stages once more: one block each, two for the last, then a classifier of its own."""
+    """A copy of the remaining stages: one block each, two for the last, then a classifier."""
 
     def __init__(self, channels: Sequence[int], num_classes: int) -> None:
-        """``channels`` of the map it starts from and of every stage it repeats."""
+        """``channels`` are those of the input map and of every repeated stage."""
         super().__init__()
         blocks = [Block(inputs, outputs, stride=2) for inputs, outputs in pairwise(channels)]
         self.blocks = nn.Sequential(*blocks, Block(channels[-1], channels[-1], stride=1))
@@ -77,7 +77,7 @@ class Branch(nn.Module):
 class Dks(Method):
     name = "dks"
     family = "current epoch"
-    summary = "The network and two branches off its middle stages all teach each other"
+    summary = "The network and two auxiliary branches from its middle stages teach each other"
     cost = "1 forward, 1 backward, and two branches: about 1.6 to 2 times the work"
     keeps = "nothing"
     source = "Sun et al., Deeply-supervised Knowledge Synergy, CVPR 2019"
@@ -86,9 +86,9 @@ class Dks(Method):
     @dataclass(frozen=True)
     class Config:
         alpha: float = 1.0
-        """Weight of what the heads learn from each other."""
+        """Weight of the mutual distillation between the heads."""
         temperature: float = 1.0
-        """Both sides of the distillation are softened by it; the authors use none, other code has 4."""
+        """Temperature of both sides of the distillation; the authors use 1, another implementation 4."""
 
         def __post_init__(self) -> None:
             not_negative(self.alpha, "alpha")
@@ -102,14 +102,16 @@ class Dks(Method):
         self.branches.to(task.device)
 
     def terms(self, network: nn.Module, batch: Batch) -> Terms:
-        """The parts of the loss for this batch."""
+        """Return the parts of the loss for this batch."""
         staged = cast(Staged, network)
         maps = staged.stages(batch.x)
-        logits = [staged.classify(staged.embed(maps[-1]))]
+        logits = [self.observe(batch, staged.classify(staged.embed(maps[-1])))]
         logits += [branch(maps[stage]) for stage, branch in zip(self.starts, self.branches)]
-        targets = self.mixed(batch, self.targets)
-        rows = self.rows(targets)
-        return dks_terms(logits, targets, alpha=self.config.alpha, temperature=self.config.temperature, rows=rows)
+        targets = self.mix_targets(batch, self.targets)
+        rows = self.count_rows(targets)
+        return compute_dks_terms(
+            logits, targets, alpha=self.config.alpha, temperature=self.config.temperature, rows=rows
+        )
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         return torch.stack(self.terms(network, batch)).sum()

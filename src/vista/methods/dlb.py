@@ -1,4 +1,4 @@
-"""Self-distillation from the last mini-batch: its samples come again, and meet the predictions of a step ago."""
+"""DLB (distillation from the last mini-batch): each batch is repeated and learns from the previous step."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from vista.core.losses import distillation_kl, rows_with_target, soft_cross_entr
 from vista.core.validation import not_negative, positive
 from vista.methods.base import Batch, Method, Task
 
-NEUTRAL: dict[str, Any] = {"alpha": 0.0}  # the samples of the last batch still count once more in the cross-entropy
+NEUTRAL: dict[str, Any] = {"alpha": 0.0}  # the last batch still takes part in the cross-entropy
 
 
 class Terms(NamedTuple):
-    """The parts of the loss, each a scalar with its weight in it."""
+    """The parts of the loss, scalars that include their weights."""
 
     hard: Tensor
     distillation: Tensor
 
 
-def dlb_terms(
+def compute_dlb_terms(
     logits: Tensor,
     targets: Tensor,
     again: Tensor,
@@ -36,28 +36,28 @@ def dlb_terms(
 ) -> Terms:
     r""":math:`\mathrm{CE}([p_{t-1}; p_t], [y_{t-1}; y_t]) + \alpha T^2\, \mathrm{KL}(\bar p^{\,t-1}_{t-1} \| p_{t-1})`.
 
-    ``logits`` ``[b, K]`` are the new samples', ``again`` ``[B, K]`` those of the last batch seen once more, and
-    ``previous`` ``[B, K]`` what the step before said of them. Only rows that are ``valid`` ``[B]`` count: before the
-    first step there are none, and after a short batch fewer than ``B``.
+    ``logits`` ``[b, K]`` are those of the new samples, ``again`` ``[B, K]`` those of the repeated last batch, and
+    ``previous`` ``[B, K]`` the logits of that batch one step ago. Only ``valid`` rows ``[B]`` count: none in the first
+    step, fewer than ``B`` after a short batch.
     """
     both = torch.cat([targets, again_targets * valid.unsqueeze(1)])
     hard = soft_cross_entropy(torch.cat([wide(logits), wide(again)]), both, rows=rows_with_target(both))
-    # Of a row that does not count student and teacher are the same, so it adds nothing; the mean is over the others.
+    # Invalid rows have equal student and teacher, so their divergence is 0; the mean is over the valid rows.
     teacher = torch.where(valid.unsqueeze(1), previous, wide(again).detach())
     distillation = distillation_kl(again, teacher, temperature) * len(again) / valid.sum().clamp(min=1)
     return Terms(hard, alpha * distillation)
 
 
 class Dlb(Method):
-    """The last batch's buffers have the full batch size always, so that a captured step need not know what came."""
+    """The buffers of the last batch always have the full batch size, so that a captured step can use them."""
 
     name = "dlb"
     family = "current epoch"
-    summary = "The last batch comes again and meets the predictions of a step ago"
+    summary = "Each batch is repeated one step later and learns from its previous predictions"
     cost = "2 forward, 2 backward"
-    keeps = "B x K logits and B sample numbers"
+    keeps = "B x K logits and B sample indices"
     source = "Shen et al., Self-Distillation from the Last Mini-Batch, CVPR 2022"
-    composes_with_cutmix = False  # a mixed picture's prediction is no sample's, and would be met by a plain picture
+    composes_with_cutmix = False  # predictions for mixed images belong to no single sample
 
     last_index: Tensor
     last_logits: Tensor
@@ -66,9 +66,9 @@ class Dlb(Method):
     @dataclass(frozen=True)
     class Config:
         alpha: float = 1.0
-        """Weight of the last step's prediction."""
+        """Weight of the distillation from the previous step."""
         temperature: float = 3.0
-        """Both sides of the distillation are softened by it."""
+        """Temperature of both sides of the distillation."""
 
         def __post_init__(self) -> None:
             not_negative(self.alpha, "alpha")
@@ -77,18 +77,18 @@ class Dlb(Method):
     def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
         super().__init__(task, network, config)
         size, device = -(-task.batch_size // collectives.world_size()), task.device
-        # Before the first step any samples do: their pictures pass through the network, their rows do not count.
+        # Placeholder samples for the first step: they pass through the network, but their rows are invalid.
         self.register_buffer("last_index", torch.arange(size, device=device) % task.num_samples)
         self.register_buffer("last_logits", torch.zeros(size, task.num_classes, device=device))
         self.register_buffer("last_valid", torch.zeros(size, dtype=torch.uint8, device=device))
 
     def terms(self, network: nn.Module, batch: Batch) -> Terms:
-        """The parts of the loss for this batch, which then becomes the last one."""
-        logits = network(batch.x)
-        # A batch has draws for as many pictures as it has samples, so a short one gives the views in portions.
+        """Return the parts of the loss and store this batch as the last one."""
+        logits = self.observe(batch, network(batch.x))
+        # A batch has random draws for as many views as it has samples; a short one needs several calls.
         views = [batch.view(1, part) for part in self.last_index.split(len(batch.index))]
-        again = network(torch.cat(views))  # a forward pass of its own, as in the source
-        terms = dlb_terms(
+        again = network(torch.cat(views))  # a separate forward pass, as in the source
+        terms = compute_dlb_terms(
             logits,
             self.targets(batch.index),
             again,
@@ -106,7 +106,7 @@ class Dlb(Method):
         return terms
 
     def share_state(self, seen: Tensor) -> None:
-        """Nothing: each process meets its own last batch again."""
+        """Do nothing: each process repeats its own last batch."""
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         return torch.stack(self.terms(network, batch)).sum()

@@ -1,4 +1,4 @@
-"""ELR, early-learning regularisation: stay close to what was predicted before the wrong labels were memorised."""
+"""ELR (early-learning regularisation): stay close to the predictions made before wrong labels were memorised."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from torch import Tensor, nn
 
 from vista.core.losses import wide
 from vista.core.validation import not_negative
-from vista.methods.base import Batch, Method, Task
+from vista.methods.base import Batch, Method, Task, check_below_one
 
 NEUTRAL: dict[str, Any] = {"weight": 0.0}
 
-CLAMP = 1e-4  # of the source: keeps the logarithm away from minus infinity
+CLAMP = 1e-4  # the source's; keeps the logarithm finite
 
 
-def clamped_probs(logits: Tensor) -> Tensor:
+def compute_clamped_probs(logits: Tensor) -> Tensor:
     r""":math:`p = \mathrm{clip}(\sigma(z), 10^{-4}, 1 - 10^{-4})`, ``[B, K]``."""
     return wide(logits).softmax(dim=1).clamp(CLAMP, 1.0 - CLAMP)
 
 
-def remembered(targets: Tensor, probs: Tensor, momentum: float) -> Tensor:
+def update_running_mean(targets: Tensor, probs: Tensor, momentum: float) -> Tensor:
     r""":math:`t \leftarrow b\,t + (1 - b)\,p / \sum_k p_k`, all ``[B, K]``."""
     return (probs / probs.sum(dim=1, keepdim=True)).lerp(targets, momentum)
 
 
-def early_learning_term(probs: Tensor, targets: Tensor) -> Tensor:
-    r""":math:`\frac1B \sum_i \log(1 - \langle t_i, p_i \rangle)`, both ``[B, K]``; it falls as they agree."""
+def compute_early_learning_term(probs: Tensor, targets: Tensor) -> Tensor:
+    r""":math:`\frac1B \sum_i \log(1 - \langle t_i, p_i \rangle)`, both ``[B, K]``; it decreases as they agree."""
     return (1.0 - (targets * probs).sum(dim=1)).log().mean()
 
 
 class EarlyLearningRegularisation(Method):
     name = "elr"
     family = "noise-robust"
-    summary = "Cross-entropy, and agreement with a running mean of the sample's own predictions"
+    summary = "Cross-entropy plus a term for agreement with the running mean of each sample's predictions"
     cost = "1 forward, 1 backward"
     keeps = "N x K float32"
     source = "Liu et al., NeurIPS 2020"
@@ -49,26 +49,25 @@ class EarlyLearningRegularisation(Method):
         weight: float = 7.0
         """Weight lambda of the regulariser; 7 in the source's CIFAR-100 settings."""
         momentum: float = 0.9
-        """Share of the running mean that each visit keeps."""
+        """Weight of the old running mean in each update."""
 
         def __post_init__(self) -> None:
             not_negative(self.weight, "weight")
-            if not 0.0 <= self.momentum < 1.0:
-                raise ValueError(f"momentum is {self.momentum}, but it must be at least 0 and less than 1")
+            check_below_one(self.momentum, "momentum")
 
     def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
         super().__init__(task, network, config)
         self.register_buffer("memory", torch.zeros(task.num_samples, task.num_classes, device=task.device))
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
-        logits = network(batch.x)
-        probs = clamped_probs(logits)
+        logits = self.observe(batch, network(batch.x))
+        probs = compute_clamped_probs(logits)
         with torch.no_grad():
             past = self.memory.index_select(0, batch.index)
-            targets = remembered(past, probs.to(past.dtype), self.config.momentum)
+            targets = update_running_mean(past, probs.to(past.dtype), self.config.momentum)
             self.memory.index_copy_(0, batch.index, targets)
         hard = self.cross_entropy(logits, self.task.one_hot(batch.index))
-        loss: Tensor = hard + self.config.weight * early_learning_term(probs, targets)
+        loss: Tensor = hard + self.config.weight * compute_early_learning_term(probs, targets)
         return loss
 
     def final_teacher(self) -> Tensor:

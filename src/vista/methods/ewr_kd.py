@@ -1,4 +1,4 @@
-"""EWR-KD, reconstructed: the previous epoch's prediction, trusted sample by sample as far as it is certain."""
+"""EWR-KD (reconstruction): PS-KD whose share of the previous prediction shrinks with its entropy."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from vista.methods.base import LastPrediction, Task
 NEUTRAL: dict[str, Any] = {"alpha": 0.0}
 
 
-def uncertainty(probs: Tensor) -> Tensor:
+def measure_uncertainty(probs: Tensor) -> Tensor:
     r""":math:`u_i = H(p_i) / \log K`, ``[B, 1]`` from ``[B, K]``: 0 for a one-hot row, 1 for a uniform one."""
     entropy: Tensor = torch.special.entr(probs).sum(dim=1, keepdim=True)
     return entropy / math.log(probs.shape[1])
 
 
-def certain_targets(hard: Tensor, previous: Tensor, alpha: Tensor) -> Tensor:
+def blend_by_certainty(hard: Tensor, previous: Tensor, alpha: Tensor) -> Tensor:
     r""":math:`(1 - a_i)\,\text{hard} + a_i\,\text{previous}` with :math:`a_i = \alpha (1 - u_i)`, all ``[B, K]``.
 
-    A row without label is the previous prediction alone.
+    Rows without a label are the previous prediction.
     """
-    trust = alpha * (1.0 - uncertainty(previous)).clamp(min=0.0)
+    trust = alpha * (1.0 - measure_uncertainty(previous)).clamp(min=0.0)
     return blend_labelled(hard, previous, trust)
 
 
 class EpochWiseRegularisation(LastPrediction):
     name = "ewr-kd"
     family = "past epochs"
-    summary = "As PS-KD, but each sample trusts its previous prediction only as far as that was certain"
+    summary = "PS-KD with a smaller share of the previous prediction where that was uncertain"
     cost = "1 forward, 1 backward"
     source = "Xia et al., IJCNN 2021 (reconstruction from the abstract)"
     reconstruction = True
@@ -44,7 +44,7 @@ class EpochWiseRegularisation(LastPrediction):
     @dataclass(frozen=True)
     class Config:
         alpha: float = 0.8
-        """Share of a certain previous prediction in the last epoch; PS-KD's, the source's is not known."""
+        """Share of a fully certain previous prediction in the last epoch; PS-KD's value, the source's is unknown."""
 
         def __post_init__(self) -> None:
             unit_interval(self.alpha, "alpha")
@@ -57,4 +57,4 @@ class EpochWiseRegularisation(LastPrediction):
         self.alpha.fill_(self.config.alpha * epoch / self.task.epochs)
 
     def targets(self, index: Tensor) -> Tensor:
-        return certain_targets(self.task.one_hot(index), self.memory.index_select(0, index), self.alpha)
+        return blend_by_certainty(self.task.one_hot(index), self.memory.index_select(0, index), self.alpha)

@@ -1,4 +1,4 @@
-"""Feature refinement via self-distillation: a pyramid over the stages refines their maps and teaches the network."""
+"""FRSKD (feature refinement via self-knowledge distillation): a feature pyramid over the stages teaches the network."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEUTRAL: dict[str, Any] = {"alpha": 0.0, "beta": 0.0}
 
 
 class Terms(NamedTuple):
-    """The parts of the loss, each a scalar with its weight in it; ``main`` is the network's own cross-entropy."""
+    """The parts of the loss, scalars that include their weights; ``main`` is the network's cross-entropy."""
 
     main: Tensor
     teacher: Tensor
@@ -28,12 +28,12 @@ class Terms(NamedTuple):
     attention: Tensor
 
 
-def attention(features: Tensor) -> Tensor:
-    """Where a map ``[B, C, h, w]`` is active: its ReLU squared, averaged over channels, ``[B, h * w]``, of length 1."""
+def compute_attention(features: Tensor) -> Tensor:
+    """Attention map ``[B, h * w]`` of length 1: the squared ReLU of ``[B, C, h, w]``, averaged over channels."""
     return F.normalize(F.relu(wide(features)).square().mean(dim=1).flatten(1), dim=1)
 
 
-def frskd_terms(
+def compute_frskd_terms(
     logits: Tensor,
     teacher_logits: Tensor,
     maps: Sequence[Tensor],
@@ -46,9 +46,15 @@ def frskd_terms(
     rows: Tensor | None = None,
 ) -> Terms:
     r""":math:`\mathrm{CE}(p, y) + \mathrm{CE}(q, y) + \alpha T^2\, \mathrm{KL}(\bar q \| p)
-    + \beta \sum_l \mathrm{mean}\,(A(f_l) - \bar A(t_l))^2`, with :math:`A` the :func:`attention` and the bar a stopped
-    gradient; :math:`p, f` are the network's, :math:`q, t` the pyramid's."""
-    gaps = [(attention(own) - attention(refined.detach())).square().mean() for own, refined in zip(maps, teacher_maps)]
+    + \beta \sum_l \mathrm{mean}\,(A(f_l) - \bar A(t_l))^2`.
+
+    :math:`A` is :func:`compute_attention` and the bar stops the gradient; :math:`p, f` are the network's prediction
+    and maps, :math:`q, t` the pyramid's.
+    """
+    gaps = [
+        (compute_attention(own) - compute_attention(refined.detach())).square().mean()
+        for own, refined in zip(maps, teacher_maps)
+    ]
     return Terms(
         soft_cross_entropy(logits, targets, rows=rows),
         soft_cross_entropy(teacher_logits, targets, rows=rows),
@@ -57,27 +63,27 @@ def frskd_terms(
     )
 
 
-def convolve(inputs: int, outputs: int) -> nn.Sequential:
+def make_projection(inputs: int, outputs: int) -> nn.Sequential:
     """A 1x1 convolution and BatchNorm."""
     return nn.Sequential(nn.Conv2d(inputs, outputs, 1, bias=False), nn.BatchNorm2d(outputs))
 
 
-def refine(channels: int, depth: int) -> nn.Sequential:
-    """``depth`` times ReLU, a 3x3 convolution within each channel, a 1x1 one across them, BatchNorm."""
+def make_refinement(channels: int, depth: int) -> nn.Sequential:
+    """``depth`` times ReLU, depthwise 3x3 convolution, pointwise convolution, BatchNorm."""
     layers: list[nn.Module] = []
     for _ in range(depth):
-        within = nn.Conv2d(channels, channels, 3, padding=1, groups=channels, bias=False)
-        layers += [nn.ReLU(), within, *convolve(channels, channels)]
+        depthwise = nn.Conv2d(channels, channels, 3, padding=1, groups=channels, bias=False)
+        layers += [nn.ReLU(), depthwise, *make_projection(channels, channels)]
     return nn.Sequential(*layers)
 
 
-class Fuse(nn.Module):
-    """Maps of one size, averaged with learned weights that are kept positive and sum to one, then refined."""
+class WeightedFusion(nn.Module):
+    """Average maps of one size with learned positive weights that sum to one, then refine the result."""
 
     def __init__(self, inputs: int, channels: int, depth: int) -> None:
         super().__init__()
         self.weights = nn.Parameter(torch.ones(inputs))
-        self.refine = refine(channels, depth)
+        self.refine = make_refinement(channels, depth)
 
     def forward(self, *maps: Tensor) -> Tensor:
         weights = F.relu(self.weights)
@@ -87,23 +93,23 @@ class Fuse(nn.Module):
 
 
 class Pyramid(nn.Module):
-    """From deep to shallow and back (BiFPN with channels that vary by stage); the last map is classified."""
+    """A BiFPN whose channels vary by stage: a top-down and a bottom-up path; the last map is classified."""
 
     def __init__(self, channels: Sequence[int], num_classes: int, width: int, depth: int) -> None:
         super().__init__()
         sizes = [width * c for c in channels]
         steps = list(pairwise(sizes))
-        self.lateral = nn.ModuleList(convolve(c, size) for c, size in zip(channels, sizes))
-        self.up = nn.ModuleList(convolve(deep, shallow) for shallow, deep in steps)
-        self.down = nn.ModuleList(convolve(shallow, deep) for shallow, deep in steps)
-        self.fuse_up = nn.ModuleList(Fuse(2, shallow, depth) for shallow, _ in steps)
-        # The deepest map has no other way to the bottom-up path than its lateral one, the rest have two.
+        self.lateral = nn.ModuleList(make_projection(c, size) for c, size in zip(channels, sizes))
+        self.up = nn.ModuleList(make_projection(deep, shallow) for shallow, deep in steps)
+        self.down = nn.ModuleList(make_projection(shallow, deep) for shallow, deep in steps)
+        self.fuse_up = nn.ModuleList(WeightedFusion(2, shallow, depth) for shallow, _ in steps)
+        # The deepest stage enters the bottom-up path through its lateral map only, the others also top-down.
         inputs = [3] * (len(steps) - 1) + [2]
-        self.fuse_down = nn.ModuleList(Fuse(n, deep, depth) for n, (_, deep) in zip(inputs, steps))
+        self.fuse_down = nn.ModuleList(WeightedFusion(n, deep, depth) for n, (_, deep) in zip(inputs, steps))
         self.head = nn.Linear(sizes[-1], num_classes)
 
     def forward(self, maps: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """Logits ``[B, K]`` and the refined maps, shallow to deep, each the size of the one it refines."""
+        """Return logits ``[B, K]`` and the refined maps, shallow to deep, each of the size of its input map."""
         lateral = [layer(F.relu(features)) for layer, features in zip(self.lateral, maps)]
         top_down = [lateral[-1]]
         for stage in reversed(range(len(lateral) - 1)):
@@ -121,7 +127,7 @@ class Pyramid(nn.Module):
 class Frskd(Method):
     name = "frskd"
     family = "current epoch"
-    summary = "A pyramid over the stages refines their maps and teaches the network with them"
+    summary = "A feature pyramid over the stages refines their maps and teaches the network"
     cost = "1 forward, 1 backward, and the pyramid"
     keeps = "nothing"
     source = "Ji et al., Refine Myself by Teaching Myself, CVPR 2021"
@@ -130,15 +136,15 @@ class Frskd(Method):
     @dataclass(frozen=True)
     class Config:
         alpha: float = 2.0
-        """Weight of the pyramid's prediction."""
+        """Weight of the distillation from the pyramid's prediction."""
         beta: float = 100.0
-        """Weight of the pyramid's attention maps."""
+        """Weight of the distance to the pyramid's attention maps."""
         temperature: float = 4.0
-        """Both sides of the distillation are softened by it."""
+        """Temperature of both sides of the distillation."""
         width: int = 2
-        """Channels of the pyramid over those of the network."""
+        """Channels of the pyramid as a multiple of the network's."""
         depth: int = 2
-        """Convolutions at each node of the pyramid."""
+        """Number of convolutions at each node of the pyramid."""
 
         def __post_init__(self) -> None:
             for name in ("alpha", "beta"):
@@ -146,7 +152,7 @@ class Frskd(Method):
             positive(self.temperature, "temperature", usual=4)
             for name in ("width", "depth"):
                 if getattr(self, name) < 1:
-                    raise ValueError(f"{name} is {getattr(self, name)}, but it must be at least 1 (2 is the source's)")
+                    raise ValueError(f"{name} must be at least 1 (the source uses 2), got {getattr(self, name)}")
 
     def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
         super().__init__(task, network, config)
@@ -155,14 +161,14 @@ class Frskd(Method):
         )
 
     def terms(self, network: nn.Module, batch: Batch) -> Terms:
-        """The parts of the loss for this batch. The pyramid's own cross-entropy trains the network's stages too."""
+        """Return the parts of the loss; the pyramid's cross-entropy also trains the network's stages."""
         staged = cast(Staged, network)
         maps = staged.stages(batch.x)
-        logits = staged.classify(staged.embed(maps[-1]))
+        logits = self.observe(batch, staged.classify(staged.embed(maps[-1])))
         teacher_logits, teacher_maps = self.pyramid(maps)
-        targets = self.mixed(batch, self.targets)
+        targets = self.mix_targets(batch, self.targets)
         config = self.config
-        return frskd_terms(
+        return compute_frskd_terms(
             logits,
             teacher_logits,
             maps,
@@ -171,7 +177,7 @@ class Frskd(Method):
             alpha=config.alpha,
             beta=config.beta,
             temperature=config.temperature,
-            rows=self.rows(targets),
+            rows=self.count_rows(targets),
         )
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:

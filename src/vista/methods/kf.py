@@ -1,4 +1,4 @@
-"""Knowledge fusion: plain training, after which past predictions are blended into what the last state forgot."""
+"""KF (knowledge fusion, reconstruction): plain training, then predictions of past epochs are blended in."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from vista.core import fusion, teacher
 from vista.methods.base import EpochEnd, Method, Task, WrittenOnce
 
-NEUTRAL: dict[str, Any] = {"rounds": 0}  # the training is plain at every setting; without rounds the result is too
-SMALLEST = 2.0**-25  # half of float16's smallest number
+NEUTRAL: dict[str, Any] = {"rounds": 0}  # training is always plain; with 0 rounds the predictions are too
+MIN_PROB = 2.0**-25  # half of float16's smallest number
 
 
-class Fused(NamedTuple):
-    """Mean predictions of the chosen states, and which these are."""
+class FusedPredictions(NamedTuple):
+    """Weighted mean predictions, and the weight of each epoch."""
 
     val: Tensor  # [m, K]
     test: Tensor  # [T, K]
@@ -32,24 +32,24 @@ def fuse(
     window: int = 3,
     step: float = 0.05,
     rounds: int = 10,
-) -> Fused:
-    r""":math:`\sum_e w_e\, p_e(x)` for validation and test samples, the weights chosen on the validation samples alone.
+) -> FusedPredictions:
+    r""":math:`\sum_e w_e\, p_e(x)` for validation and test samples; the weights are chosen on validation samples.
 
-    ``val_probs`` and ``test_probs`` are the probabilities ``[m, K]`` and ``[T, K]`` of epochs 1 to E.
+    ``val_probs`` and ``test_probs`` hold the probabilities ``[m, K]`` and ``[T, K]`` of epochs 1 to E.
     """
     if len(test_probs) != len(val_probs):
-        raise ValueError(f"test_probs holds {len(test_probs)} epochs, but val_probs {len(val_probs)}")
+        raise ValueError(f"test_probs must hold {len(val_probs)} epochs like val_probs, got {len(test_probs)}")
     weights = fusion.fusion_weights(val_probs, val_labels, window=window, step=step, rounds=rounds)
     val, test = (teacher.teacher({s: probs[s - 1] for s in weights}, weights) for probs in (val_probs, test_probs))
-    # Stored in float16 a small probability may be zero, which has no logarithm.
-    return Fused(val.clamp_(min=SMALLEST), test.clamp_(min=SMALLEST), weights)
+    # A small probability stored as float16 may be zero, which has no logarithm.
+    return FusedPredictions(val.clamp_(min=MIN_PROB), test.clamp_(min=MIN_PROB), weights)
 
 
 class KnowledgeFusion(Method):
     name = "kf"
     family = "past epochs"
-    summary = "Plain training; past predictions are then blended into what the last state forgot"
-    cost = "1 forward, 1 backward; a forward for each fused state at inference"
+    summary = "Plain training; predictions of past epochs are then blended in to recover forgotten samples"
+    cost = "1 forward, 1 backward; one forward per fused epoch at inference"
     keeps = "(m + T) x K float16 per epoch"
     source = "Stern et al., On Local Overfitting and Forgetting in Deep Neural Networks, AAAI 2025"
     reconstruction = True
@@ -58,18 +58,18 @@ class KnowledgeFusion(Method):
     @dataclass(frozen=True)
     class Config:
         window: int = 3
-        """Width in epochs of the window a past state is averaged over."""
+        """Window width in epochs over which past predictions are averaged."""
         step: float = 0.05
-        """Weights of a past state are tried in steps of this."""
+        """Step of the grid of blending weights."""
         rounds: int = 10
-        """Most states that are blended in."""
+        """Maximum number of blending rounds."""
 
         def __post_init__(self) -> None:
             fusion.check_options(self.window, self.step, self.rounds)
 
     def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
         super().__init__(task, network, config)
-        self._predictions: dict[int, dict[str, Tensor]] = {}  # by epoch, on the host: they are read once, at the end
+        self._predictions: dict[int, dict[str, Tensor]] = {}  # by epoch, in host memory: they are read once, at the end
 
     @torch.no_grad()
     def end_epoch(self, end: EpochEnd) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class KnowledgeFusion(Method):
         return {}
 
     def fused_predictions(self) -> tuple[Tensor, Tensor]:
-        """Validation and test probabilities of the fused states."""
+        """Return the fused validation and test probabilities."""
         config, epochs = self.config, [self._predictions[epoch] for epoch in sorted(self._predictions)]
         fused = fuse(
             [probs["val"] for probs in epochs],

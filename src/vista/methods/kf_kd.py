@@ -1,4 +1,4 @@
-"""Knowledge fusion distilled: the first part of the training is fused, and a fresh start learns from it."""
+"""KF-KD (reconstruction): fuse the epochs of a first training phase, restart, and distil from the result."""
 
 from __future__ import annotations
 
@@ -17,36 +17,29 @@ from vista.methods.base import Batch, EpochEnd, Method, Task, WrittenOnce
 NEUTRAL: dict[str, Any] = {"alpha": 0.0}
 
 
-def distillation_targets(hard: Tensor, fused: Tensor, alpha: Tensor) -> Tensor:
-    r""":math:`(1-\alpha)\, y + \alpha\, q` for labels and the teacher's probabilities, ``[B, K]`` each.
-
-    ``alpha`` ``[1]`` is a tensor, because a captured step reads it. A sample without a label has the teacher alone.
-    """
-    return teacher.blend_labelled(hard, fused, alpha)
-
-
 def split_epochs(first: float, epochs: int) -> int:
-    """Number of epochs in the first part: a fraction of all, and at least one in each part."""
+    """Number of epochs in the first phase: the share ``first``, with at least one epoch in each phase."""
     return min(max(1, round(first * epochs)), epochs - 1)
 
 
-def floating_state(network: nn.Module) -> Iterator[Tensor]:
-    """Weights and running statistics."""
+def list_float_tensors(network: nn.Module) -> Iterator[Tensor]:
+    """Yield weights and running statistics."""
     yield from (t for t in (*network.parameters(), *network.buffers()) if t.is_floating_point())
 
 
-def integral_state(network: nn.Module) -> Iterator[Tensor]:
-    """Counters, and what a network looks things up by: indices, masks."""
+def list_integer_tensors(network: nn.Module) -> Iterator[Tensor]:
+    """Yield integer and bool buffers: counters, indices, masks."""
     yield from (t for t in network.buffers() if not t.is_floating_point() and not t.is_complex())
 
 
-def flat(tensors: Iterable[Tensor]) -> Tensor:
+def flatten_tensors(tensors: Iterable[Tensor]) -> Tensor:
+    """Concatenate copies of the tensors into one vector."""
     parts = [tensor.detach().flatten() for tensor in tensors]
     return torch.cat(parts) if parts else torch.zeros(0)
 
 
-def restore(tensors: Iterable[Tensor], values: Tensor) -> None:
-    """Write what :func:`flat` made of them back."""
+def restore_tensors(tensors: Iterable[Tensor], values: Tensor) -> None:
+    """Write ``values``, the result of :func:`flatten_tensors`, back to ``tensors``."""
     start = 0
     for tensor in tensors:
         tensor.copy_(values[start : start + tensor.numel()].view(tensor.shape))
@@ -54,19 +47,19 @@ def restore(tensors: Iterable[Tensor], values: Tensor) -> None:
 
 
 class KnowledgeFusionDistilled(Method):
-    """Weights, predictions of every epoch and the teacher are handed from the first part to the second in here.
+    """Holds the initial weights, the predictions of the first phase and the fused teacher of the second phase.
 
-    Until the teacher is there ``alpha_now`` is zero and its rows are never used.
+    Until the teacher is computed, ``alpha_now`` is zero and ``fused`` has no effect.
     """
 
     name = "kf-kd"
     family = "past epochs"
-    summary = "The states of a first training are fused, and a fresh start learns from their mean prediction"
+    summary = "Predictions of a first training phase are fused; a restarted network learns from them"
     cost = "1 forward, 1 backward"
-    keeps = "(N + m) x K float16 per epoch of the first part, then N x K; the initial weights"
+    keeps = "(N + m) x K float16 per epoch of the first phase, then N x K; the initial weights"
     source = "Stern, Corn and Weinshall, Forget Me Not, 2025"
     reconstruction = True
-    composes_with_cutmix = False  # a mixed picture's prediction is no sample's
+    composes_with_cutmix = False  # predictions for mixed images belong to no single sample
     sample_buffers = ("current",)
 
     current: Tensor
@@ -79,62 +72,62 @@ class KnowledgeFusionDistilled(Method):
     @dataclass(frozen=True)
     class Config:
         first: float = 0.5
-        """Share of the epochs that train the states to be fused; the rest train the network that learns from them."""
+        """Share of the epochs in the first phase, whose predictions are fused; the second phase learns from them."""
         alpha: float = 0.9
-        """Weight of the fused prediction in the targets; the label's is 1 - alpha."""
+        """Weight of the fused prediction in the targets; the label has weight 1 - alpha."""
         window: int = 3
-        """Width in epochs of the window a past state is averaged over."""
+        """Window width in epochs over which past predictions are averaged."""
         step: float = 0.05
-        """Weights of a past state are tried in steps of this."""
+        """Step of the grid of blending weights."""
         rounds: int = 10
-        """Most states that are blended in."""
+        """Maximum number of blending rounds."""
 
         def __post_init__(self) -> None:
             if not 0 < self.first < 1:
-                raise ValueError(f"first is {self.first}, but it is a share of the epochs: 0 < first < 1")
+                raise ValueError(f"first must be a share of the epochs between 0 and 1 (exclusive), got {self.first}")
             unit_interval(self.alpha, "alpha")
             fusion.check_options(self.window, self.step, self.rounds)
 
     def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
         super().__init__(task, network, config)
-        self.turning_point = split_epochs(config.first, task.epochs)
+        self.first_epochs = split_epochs(config.first, task.epochs)
         device = task.device
-        # Until it is seen a sample counts as its label, one without a label as any class.
+        # Predictions of samples not yet seen: the one-hot label, or uniform without a label.
         unseen = one_hot(task.labels, task.num_classes, torch.float16).to(device)
         unseen[task.labels.to(device) < 0] = 1.0 / task.num_classes
         self.register_buffer("current", unseen)
         self.register_buffer("seen", torch.zeros(task.num_samples, dtype=torch.uint8, device=device))
         self.register_buffer("fused", torch.zeros(task.num_samples, task.num_classes, device=device))
         self.register_buffer("alpha_now", torch.zeros(1, device=device))
-        self.register_buffer("initial", flat(floating_state(network)))
-        self.register_buffer("initial_integral", flat(integral_state(network)).long())
-        self._predictions: dict[int, dict[str, Tensor]] = {}  # of the first part, by epoch, on the host
+        self.register_buffer("initial", flatten_tensors(list_float_tensors(network)))
+        self.register_buffer("initial_integral", flatten_tensors(list_integer_tensors(network)).long())
+        self._predictions: dict[int, dict[str, Tensor]] = {}  # of the first phase, by epoch, in host memory
 
     def begin_epoch(self, epoch: int) -> None:
-        self.alpha_now.fill_(self.config.alpha if epoch > self.turning_point else 0.0)
+        self.alpha_now.fill_(self.config.alpha if epoch > self.first_epochs else 0.0)
 
     def targets(self, index: Tensor) -> Tensor:
-        return distillation_targets(self.task.one_hot(index), self.fused.index_select(0, index), self.alpha_now)
+        return teacher.blend_labelled(self.task.one_hot(index), self.fused.index_select(0, index), self.alpha_now)
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         targets = self.targets(batch.index)
-        losses, probs = cross_entropy_and_probs(network(batch.x), targets)
+        losses, probs = cross_entropy_and_probs(self.observe(batch, network(batch.x)), targets)
         self.current.index_copy_(0, batch.index, probs.to(self.current.dtype))
         self.seen.index_fill_(0, batch.index, 1)
-        return reduce(losses, "mean", None, self.rows(targets))
+        return reduce(losses, "mean", None, self.count_rows(targets))
 
     @torch.no_grad()
     def end_epoch(self, end: EpochEnd) -> dict[str, Any]:
-        if end.epoch > self.turning_point:
+        if end.epoch > self.first_epochs:
             return {}
         collectives.merge_rows(self.current, self.seen.bool())
         self.seen.zero_()
         val = fusion.stored_probs(end.val_logits)
         self._predictions[end.epoch] = {"val": val, "train": self.current.to("cpu", copy=True)}
-        return self._turn(end.network) if end.epoch == self.turning_point else {}
+        return self._begin_second_phase(end.network) if end.epoch == self.first_epochs else {}
 
-    def _turn(self, network: nn.Module) -> dict[str, Any]:
-        """Make the teacher and start afresh from the weights the run began with."""
+    def _begin_second_phase(self, network: nn.Module) -> dict[str, Any]:
+        """Compute the teacher and reset the network to its initial weights."""
         config, states = self.config, sorted(self._predictions)
         weights = fusion.fusion_weights(
             [self._predictions[s]["val"] for s in states],
@@ -145,8 +138,8 @@ class KnowledgeFusionDistilled(Method):
         )
         self.fused.copy_(teacher.teacher({s: self._predictions[s]["train"] for s in weights}, weights))
         self._predictions.clear()
-        restore(floating_state(network), self.initial)
-        restore(integral_state(network), self.initial_integral)
+        restore_tensors(list_float_tensors(network), self.initial)
+        restore_tensors(list_integer_tensors(network), self.initial_integral)
         return {"fused": {str(s): weight for s, weight in weights.items()}}
 
     def final_teacher(self) -> Tensor:
@@ -154,7 +147,7 @@ class KnowledgeFusionDistilled(Method):
 
     def bytes_written_once(self) -> int:
         rows = self.task.num_samples + len(self.task.val_labels)
-        return self.turning_point * rows * self.task.num_classes * torch.float16.itemsize
+        return self.first_epochs * rows * self.task.num_classes * torch.float16.itemsize
 
     def get_extra_state(self) -> dict[str, Any]:
         kept = {str(epoch): dict(probs) for epoch, probs in self._predictions.items()}

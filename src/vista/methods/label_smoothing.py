@@ -1,4 +1,4 @@
-"""Label smoothing: a share of the target is spread over the other classes."""
+"""Label smoothing: a share of the target is spread evenly over the other classes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,15 @@ from vista.methods.base import Method
 NEUTRAL: dict[str, Any] = {"epsilon": 0.0}
 
 
-def smooth(hard: Tensor, epsilon: float) -> Tensor:
+def smooth_labels(hard: Tensor, epsilon: float) -> Tensor:
     r"""Rows ``[B, K]`` with :math:`1 - \epsilon` at the label and :math:`\epsilon / (K - 1)` elsewhere.
 
-    A row of zeros (no label) stays one.
+    Rows of zeros (no label) stay zero.
+
+    Example:
+        >>> import torch
+        >>> smooth_labels(torch.tensor([[0.0, 1.0, 0.0]]), epsilon=0.1)
+        tensor([[0.0500, 0.9000, 0.0500]])
     """
     others = (hard.sum(dim=1, keepdim=True) - hard) * (epsilon / (hard.shape[1] - 1))
     return hard * (1.0 - epsilon) + others
@@ -33,10 +38,10 @@ class LabelSmoothing(Method):
     @dataclass(frozen=True)
     class Config:
         epsilon: float = 0.1
-        """Share of the target taken from the label, epsilon / (K - 1) for each other class."""
+        """Share of the target moved from the label to the other classes, epsilon / (K - 1) each."""
 
         def __post_init__(self) -> None:
             unit_interval(self.epsilon, "epsilon")
 
     def targets(self, index: Tensor) -> Tensor:
-        return smooth(self.task.one_hot(index), self.config.epsilon)
+        return smooth_labels(self.task.one_hot(index), self.config.epsilon)

@@ -1,4 +1,4 @@
-"""MentorNet with its pre-defined curriculum: samples whose loss is high for the batch wait or are left out."""
+"""MentorNet with its pre-defined curriculum (PD): samples with a high loss get less weight or none."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from vista.methods.base import Batch, Method, Task
 NEUTRAL: dict[str, Any] = {"burn_in": 1.0, "early_dropout": 0.0, "dropout": 0.0}
 
 
-def percentile(losses: Tensor, share: float, labelled: Tensor) -> Tensor:
-    """The loss, 0-d, that ``share`` of the ``labelled`` ones reach at most, the nearest rank; nothing labelled: inf."""
+def compute_percentile(losses: Tensor, share: float, labelled: Tensor) -> Tensor:
+    """Nearest-rank quantile ``share`` of the ``labelled`` losses, 0-d; infinity if none is labelled."""
     ascending = losses.masked_fill(~labelled, torch.inf).sort().values
     last = labelled.sum() - 1
-    place = (last * share).round().long().clamp(min=0)
-    return ascending.index_select(0, place.view(1)).squeeze(0)
+    rank = (last * share).round().long().clamp(min=0)
+    return ascending.index_select(0, rank.view(1)).squeeze(0)
 
 
-def curriculum(losses: Tensor, threshold: Tensor, width: float, everything: Tensor, gradual: Tensor) -> Tensor:
-    r"""Weights ``[B]`` of the samples with these losses, by their distance :math:`d` to the threshold.
+def weigh_by_curriculum(losses: Tensor, threshold: Tensor, width: float, everything: Tensor, gradual: Tensor) -> Tensor:
+    r"""Sample weights ``[B]`` from the distance :math:`d` of the losses ``[B]`` to the threshold.
 
-    All ones while ``everything`` is true; then :math:`[d \le 0]` (self-paced), and with ``gradual``
-    :math:`\mathrm{clip}(1 - d / \text{width}, 0, 1)`. The flags are 0-d bool.
+    All ones if ``everything``, else :math:`\mathrm{clip}(1 - d / \text{width}, 0, 1)` if ``gradual``, else
+    :math:`[d \le 0]` (self-paced). Both flags are 0-d bool.
     """
     distance = losses - threshold
     weight = torch.where(gradual, (1.0 - distance / width).clamp(0.0, 1.0), (distance <= 0).to(losses.dtype))
     return torch.where(everything, 1.0, weight)
 
 
-def keep(draws: Tensor, share: Tensor) -> Tensor:
-    """Which ``floor(B * share)`` samples stay, and one at least: those with the smallest ``draws``; bool ``[B]``."""
+def keep_random_share(draws: Tensor, share: Tensor) -> Tensor:
+    """Mask ``[B]`` of the ``floor(B * share)`` samples, at least one, with the smallest ``draws`` ``[B]``."""
     return draws.argsort().argsort() < (len(draws) * share).floor().clamp(min=1)
 
 
 class MentorNet(Method):
     name = "mentornet"
     family = "noise-robust"
-    summary = "Samples with a high loss wait or are left out, by a pre-defined curriculum"
+    summary = "Samples with a high loss get less weight or none, by a pre-defined curriculum"
     cost = "1 forward, 1 backward"
     keeps = "one number"
     source = "Jiang et al., ICML 2018 (pre-defined curriculum, MentorNet PD)"
@@ -55,21 +55,21 @@ class MentorNet(Method):
     @dataclass(frozen=True)
     class Config:
         percentile: float = 0.75
-        """Which share of a batch's losses lies under the threshold."""
+        """Quantile of a batch's losses that the threshold follows."""
         momentum: float = 0.5
-        """Share of the running threshold that each step keeps."""
+        """Weight of the old threshold in each update."""
         burn_in: float = 0.19
-        """Share of the epochs in which every sample counts fully, before the self-paced part."""
+        """Share of the epochs, from the start, in which every sample has weight 1."""
         gradual_from: float = 0.9
-        """Share of the epochs after which weights fall linearly with the loss, no longer at a stroke."""
+        """Share of the epochs after which weights decrease linearly with the loss instead of stepwise."""
         width: float = 1.0
-        """How far above the threshold the linear weight reaches 0."""
+        """Distance above the threshold at which the linear weight reaches 0."""
         early_dropout: float = 0.5
-        """Share of each batch left out at random early on."""
+        """Share of each batch dropped at random during the early epochs."""
         early: float = 0.17
-        """Share of the epochs that are early."""
+        """Share of the epochs that count as early."""
         dropout: float = 0.05
-        """Share of each batch left out at random later."""
+        """Share of each batch dropped at random afterwards."""
 
         def __post_init__(self) -> None:
             for field in ("percentile", "momentum", "burn_in", "gradual_from", "early_dropout", "early", "dropout"):
@@ -81,7 +81,7 @@ class MentorNet(Method):
         self.register_buffer("threshold", torch.zeros((), device=task.device))
         self.register_buffer("everything", torch.ones((), dtype=torch.bool, device=task.device))
         self.register_buffer("gradual", torch.zeros((), dtype=torch.bool, device=task.device))
-        # float64, so that 0.95 of 20 samples are 19
+        # float64, so that floor(0.95 * 20) is 19
         self.register_buffer("kept", torch.ones((), dtype=torch.float64, device=task.device))
 
     def begin_epoch(self, epoch: int) -> None:
@@ -91,17 +91,18 @@ class MentorNet(Method):
         self.kept.fill_(1.0 - (config.early_dropout if progress < config.early else config.dropout))
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
-        targets = self.mixed(batch, self.task.one_hot)
-        losses = soft_cross_entropy(network(batch.x), targets, reduction="none")
+        targets = self.mix_targets(batch, self.task.one_hot)
+        losses = soft_cross_entropy(self.observe(batch, network(batch.x)), targets, reduction="none")
         with torch.no_grad():
             weight = self._weights(losses.detach(), targets.sum(dim=1) > 0)
-        return reduce(losses, "mean", weight, self.rows(targets))
+        return reduce(losses, "mean", weight, self.count_rows(targets))
 
     def _weights(self, losses: Tensor, labelled: Tensor) -> Tensor:
+        """Update the threshold and return the sample weights ``[B]``."""
         config = self.config
-        latest = percentile(losses, config.percentile, labelled)
+        latest = compute_percentile(losses, config.percentile, labelled)
         moved = self.threshold * config.momentum + latest * (1.0 - config.momentum)
         self.threshold.copy_(torch.where(labelled.any(), moved, self.threshold))
-        weight = curriculum(losses, self.threshold, config.width, self.everything, self.gradual)
+        weight = weigh_by_curriculum(losses, self.threshold, config.width, self.everything, self.gradual)
         draws = torch.rand(losses.shape, generator=self.task.generator, device=losses.device)
-        return weight * keep(draws, self.kept)
+        return weight * keep_random_share(draws, self.kept)

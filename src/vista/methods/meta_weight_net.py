@@ -1,4 +1,4 @@
-"""Meta-Weight-Net: a tiny network weighs each sample by its loss, and learns the weighing on validation samples."""
+"""Meta-Weight-Net: a small network maps each sample's loss to its weight and is trained on validation samples."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ from vista.core.losses import one_hot, rows_with_target, wide
 from vista.core.validation import not_negative, positive
 from vista.methods.base import Batch, Method, Task
 
-NEUTRAL = None  # the weight is a sigmoid: no option makes it one, only a bias the weigher would have to learn
+NEUTRAL = None  # the weight is a sigmoid, which no option sets to one
 WEIGHER = ("hidden_weight", "hidden_bias", "output_weight", "output_bias")
-DECAY_MEAN, DECAY_SQUARE, EPSILON = 0.9, 0.999, 1e-8  # Adam's usual ones
+DECAY_MEAN, DECAY_SQUARE, EPSILON = 0.9, 0.999, 1e-8  # Adam's defaults
 
 
-def sample_losses(logits: Tensor, targets: Tensor) -> Tensor:
-    """Cross-entropy of each row ``[B]``, in operations that can be differentiated twice."""
+def compute_sample_losses(logits: Tensor, targets: Tensor) -> Tensor:
+    """Cross-entropy of each row ``[B]``, twice differentiable."""
     return -(wide(logits).log_softmax(dim=-1) * targets).sum(dim=-1)
 
 
-def sample_weights(losses: Tensor, weigher: Mapping[str, Tensor]) -> Tensor:
-    r""":math:`w_i = \sigma(v^\top \mathrm{relu}(u\,\ell_i + a) + c)`, ``[B]``, for losses ``[B]`` taken as numbers."""
+def compute_sample_weights(losses: Tensor, weigher: Mapping[str, Tensor]) -> Tensor:
+    r""":math:`w_i = \sigma(v^\top \mathrm{relu}(u\,\ell_i + a) + c)`, ``[B]``; losses ``[B]`` receive no gradient."""
     given = losses.detach().float().unsqueeze(1)
     hidden = (given * weigher["hidden_weight"] + weigher["hidden_bias"]).relu()
     return ((hidden * weigher["output_weight"]).sum(dim=1) + weigher["output_bias"]).sigmoid()
 
 
-def weighted_mean(losses: Tensor, weights: Tensor, rows: Tensor | None = None) -> Tensor:
-    r""":math:`\frac1B \sum_i w_i \ell_i`: the weights are not normalised. ``rows`` have a target, else all ``B``."""
+def compute_weighted_mean(losses: Tensor, weights: Tensor, rows: Tensor | None = None) -> Tensor:
+    r""":math:`\frac1B \sum_i w_i \ell_i`, with unnormalised weights; ``rows`` replaces ``B`` as the divisor."""
     total = (losses * weights).sum()
     return total / (len(losses) if rows is None else rows)
 
 
-def virtual_step(network: nn.Module, loss: Tensor, lr: float) -> dict[str, Tensor]:
-    """The network's parameters after one plain gradient step on ``loss``, still a function of what ``loss`` is of."""
+def take_virtual_step(network: nn.Module, loss: Tensor, lr: float) -> dict[str, Tensor]:
+    """Return the parameters after one gradient step on ``loss``, differentiable with respect to its inputs."""
     parameters = {name: p for name, p in network.named_parameters() if p.requires_grad}
     gradients = torch.autograd.grad(loss, list(parameters.values()), create_graph=True, allow_unused=True)
     return {name: p if g is None else p - lr * g for (name, p), g in zip(parameters.items(), gradients)}
 
 
 class MetaWeightNet(Method):
-    """The weigher and Adam's moments are buffers, not parameters: the run's own optimiser must not touch them."""
+    """The weighing network and Adam's moments are buffers, so that the run's optimizer does not train them."""
 
     name = "meta-weight-net"
     family = "noise-robust"
-    summary = "A tiny network weighs each sample by its loss, and learns how on validation samples"
-    cost = "2 forward, 3 backward, one of them of second order"
-    keeps = "a perceptron of 301 weights and its optimiser's moments"
+    summary = "A small network weights each sample by its loss and is trained on validation samples"
+    cost = "2 forward, 3 backward, one of them second-order"
+    keeps = "a perceptron with 301 weights and its optimizer's moments"
     source = "Shu et al., Meta-Weight-Net, NeurIPS 2019"
     capturable = False  # second-order gradients
 
@@ -60,17 +60,17 @@ class MetaWeightNet(Method):
     @dataclass(frozen=True)
     class Config:
         hidden: int = 100
-        """Hidden units of the weighing network."""
+        """Number of hidden units of the weighing network."""
         meta_lr: float = 1e-3
-        """Learning rate of Adam on the weighing network."""
+        """Adam's learning rate for the weighing network."""
         meta_weight_decay: float = 1e-4
-        """Weight decay on the weighing network."""
+        """Weight decay of the weighing network."""
         virtual_lr: float = 0.1
-        """Learning rate of the virtual step that the validation samples judge."""
+        """Learning rate of the virtual step, which is evaluated on validation samples."""
 
         def __post_init__(self) -> None:
             if self.hidden < 1:
-                raise ValueError(f"hidden is {self.hidden}, but at least one unit is needed (100 is the source's)")
+                raise ValueError(f"hidden must be at least 1 (the source uses 100), got {self.hidden}")
             for name in ("meta_lr", "virtual_lr"):
                 positive(getattr(self, name), name)
             not_negative(self.meta_weight_decay, "meta_weight_decay")
@@ -87,36 +87,37 @@ class MetaWeightNet(Method):
         self.register_buffer("meta_steps", torch.zeros(1, device=task.device))
 
     def weigher(self) -> dict[str, Tensor]:
-        """The weighing network's weights."""
+        """Return the parameters of the weighing network."""
         return {name: self.get_buffer(name) for name in WEIGHER}
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
-        targets = self.mixed(batch, self.targets)
-        rows = self.rows(targets)
+        targets = self.mix_targets(batch, self.targets)
+        rows = self.count_rows(targets)
         with sdpa_kernel(SDPBackend.MATH):  # attention's fused kernels have no second derivative
-            losses = sample_losses(network(batch.x), targets)
-            self._learn_to_weigh(network, batch, losses, rows)
-        return weighted_mean(losses, sample_weights(losses, self.weigher()), rows)
+            losses = compute_sample_losses(self.observe(batch, network(batch.x)), targets)
+            self._update_weigher(network, batch, losses, rows)
+        return compute_weighted_mean(losses, compute_sample_weights(losses, self.weigher()), rows)
 
-    def _learn_to_weigh(self, network: nn.Module, batch: Batch, losses: Tensor, rows: Tensor | None) -> None:
-        """Change the weigher so that a step of the network by its weights would serve the validation samples better.
+    def _update_weigher(self, network: nn.Module, batch: Batch, losses: Tensor, rows: Tensor | None) -> None:
+        """Update the weighing network to lower the validation loss after a virtual step of the network.
 
-        The real step starts from the same weights and the same pictures as the virtual one, so both share ``losses``.
+        The real step uses the same weights and images as the virtual one, so both share ``losses``.
         """
         weigher = {name: tensor.clone().requires_grad_() for name, tensor in self.weigher().items()}
-        virtual_loss = weighted_mean(losses, sample_weights(losses, weigher), rows)
-        virtual = virtual_step(network, virtual_loss, self.config.virtual_lr)
-        # BatchNorm's statistics of the virtual network go to copies: validation samples must not move the real ones.
+        virtual_loss = compute_weighted_mean(losses, compute_sample_weights(losses, weigher), rows)
+        virtual = take_virtual_step(network, virtual_loss, self.config.virtual_lr)
+        # The virtual network gets copies of the buffers: validation samples must not change BatchNorm's statistics.
         copies = {name: buffer.clone() for name, buffer in network.named_buffers()}
-        pictures, labels = batch.validation()
+        images, labels = batch.validation()
         targets = one_hot(labels, self.task.num_classes)
-        logits = functional_call(network, {**virtual, **copies}, (pictures,))
-        judged = -(wide(logits).log_softmax(dim=-1) * targets).sum() / rows_with_target(targets)
-        gradients = torch.autograd.grad(judged, list(weigher.values()), retain_graph=True)
+        logits = functional_call(network, {**virtual, **copies}, (images,))
+        meta_loss = -(wide(logits).log_softmax(dim=-1) * targets).sum() / rows_with_target(targets)
+        gradients = torch.autograd.grad(meta_loss, list(weigher.values()), retain_graph=True)
         self._adam(dict(zip(weigher, gradients)))
 
     @torch.no_grad()
     def _adam(self, gradients: Mapping[str, Tensor]) -> None:
+        """Take one step of Adam on the weighing network."""
         self.meta_steps.add_(1)
         for name, gradient in gradients.items():
             value, mean, square = (self.get_buffer(name + part) for part in ("", "_mean", "_square"))

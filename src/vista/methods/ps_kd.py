@@ -1,4 +1,4 @@
-"""PS-KD: the prediction of the previous epoch, blended with the label, is the target."""
+"""PS-KD (progressive self-knowledge distillation): the target blends the label with the previous epoch's prediction."""
 
 from __future__ import annotations
 
@@ -16,16 +16,8 @@ from vista.methods.base import LastPrediction, Task
 NEUTRAL: dict[str, Any] = {"alpha": 0.0}
 
 
-def progressive_targets(hard: Tensor, previous: Tensor, alpha: Tensor) -> Tensor:
-    r""":math:`(1 - \alpha)\,\text{hard} + \alpha\,\text{previous}`, all ``[B, K]``; ``alpha`` is 0-d.
-
-    A row without label is the previous prediction alone.
-    """
-    return blend_labelled(hard, previous, alpha)
-
-
-def share(epoch: int, epochs: int, kind: Literal["linear", "exp"], k: float) -> float:
-    r"""How far the schedule is in epoch ``t``: :math:`t / E`, or VISTA's :math:`\beta_{t-1}` (0 in epochs 1 and 2)."""
+def compute_share(epoch: int, epochs: int, kind: Literal["linear", "exp"], k: float) -> float:
+    r"""Value of the schedule in epoch ``t``: :math:`t / E`, or VISTA's :math:`\beta_{t-1}` (0 in epochs 1 and 2)."""
     if kind == "linear":
         return epoch / epochs
     return beta(max(epoch - 1, 1), epochs, k)
@@ -34,7 +26,7 @@ def share(epoch: int, epochs: int, kind: Literal["linear", "exp"], k: float) -> 
 class ProgressiveSelfKD(LastPrediction):
     name = "ps-kd"
     family = "past epochs"
-    summary = "The previous epoch's prediction, blended with the label by a growing share, is the target"
+    summary = "The target blends the label with a growing share of the previous epoch's prediction"
     cost = "1 forward, 1 backward"
     source = "Kim et al., ICCV 2021"
     variants = {"ps-kd-beta": {"alpha": 1.0, "schedule": "exp"}}  # noqa: RUF012
@@ -44,16 +36,16 @@ class ProgressiveSelfKD(LastPrediction):
     @dataclass(frozen=True)
     class Config:
         alpha: float = 0.8
-        """Share of the previous prediction at the schedule's end; the source takes 0.8 on CIFAR-100."""
+        """Share of the previous prediction at the end of the schedule; the source uses 0.8 on CIFAR-100."""
         schedule: Literal["linear", "exp"] = "linear"
-        """How the share grows: by t / E as in the source, or as VISTA's beta."""
+        """Growth of the share: linear, t / E as in the source, or exp, VISTA's beta."""
         k: float = 2.0
         """Curvature of the exp schedule."""
 
         def __post_init__(self) -> None:
             unit_interval(self.alpha, "alpha")
             if self.schedule not in ("linear", "exp"):
-                raise ValueError(f"schedule is {self.schedule!r}, but it must be one of linear, exp")
+                raise ValueError(f"schedule must be one of linear, exp, got {self.schedule!r}")
             check_form(self.k, "exp", None)
 
     def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
@@ -62,7 +54,7 @@ class ProgressiveSelfKD(LastPrediction):
 
     def begin_epoch(self, epoch: int) -> None:
         config = self.config
-        self.alpha.fill_(config.alpha * share(epoch, self.task.epochs, config.schedule, config.k))
+        self.alpha.fill_(config.alpha * compute_share(epoch, self.task.epochs, config.schedule, config.k))
 
     def targets(self, index: Tensor) -> Tensor:
-        return progressive_targets(self.task.one_hot(index), self.memory.index_select(0, index), self.alpha)
+        return blend_labelled(self.task.one_hot(index), self.memory.index_select(0, index), self.alpha)

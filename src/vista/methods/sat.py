@@ -1,4 +1,4 @@
-"""SAT, self-adaptive training: targets drift from the label to the mean of the network's own predictions."""
+"""SAT (self-adaptive training): targets move from the label towards the mean of the network's predictions."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from torch import Tensor, nn
 
 from vista.core.losses import soft_cross_entropy, wide
 from vista.core.validation import unit_interval
-from vista.methods.base import Batch, Method, Task
+from vista.methods.base import Batch, Method, Task, check_below_one
 
 NEUTRAL: dict[str, Any] = {"start": 1.0}
 
 
-def adapt(targets: Tensor, probs: Tensor, momentum: Tensor) -> Tensor:
-    r""":math:`t \leftarrow a t + (1 - a) p`, all ``[B, K]``; ``momentum`` is 0-d, and at 1 nothing moves.
+def adapt_targets(targets: Tensor, probs: Tensor, momentum: Tensor) -> Tensor:
+    r""":math:`t \leftarrow a t + (1 - a) p`, all ``[B, K]``; ``momentum`` is 0-d, and 1 leaves the targets unchanged.
 
-    A row of zeros (no label) takes the prediction itself, because only the direction of its first step is known.
+    Rows of zeros (no label) become the prediction itself.
     """
     moved = targets * momentum + probs * (1.0 - momentum)
     empty = targets.sum(dim=1, keepdim=True) == 0
     return torch.where(empty, probs * (momentum < 1.0), moved)
 
 
-def weighted_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    r""":math:`\sum_i w_i\,\mathrm{CE}(t_i, p_i) / \sum_i w_i` with :math:`w_i = \max_k t_{ik}`: weights of mean one."""
+def compute_weighted_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    r""":math:`\sum_i w_i\,\mathrm{CE}(t_i, p_i) / \sum_i w_i` with :math:`w_i = \max_k t_{ik}`."""
     weight = targets.amax(dim=1)
     share = weight / weight.sum().clamp(min=torch.finfo(weight.dtype).tiny)
     return soft_cross_entropy(logits, targets, reduction="sum", sample_weight=share)
@@ -35,7 +35,7 @@ def weighted_loss(logits: Tensor, targets: Tensor) -> Tensor:
 class SelfAdaptiveTraining(Method):
     name = "sat"
     family = "past epochs"
-    summary = "Targets drift from the label to a running mean of predictions; unsure samples weigh less"
+    summary = "Targets move from the label to a running mean of predictions; uncertain samples weigh less"
     cost = "1 forward, 1 backward"
     keeps = "N x K float32"
     source = "Huang et al., NeurIPS 2020"
@@ -48,13 +48,12 @@ class SelfAdaptiveTraining(Method):
     @dataclass(frozen=True)
     class Config:
         momentum: float = 0.9
-        """Share of the old target that each visit keeps."""
+        """Weight of the old target in each update."""
         start: float = 0.3
-        """Share of the epochs that pass with plain cross-entropy first; 60 of 200 in the source, 1 is for ever."""
+        """Share of the epochs with plain cross-entropy at first; 60 of 200 in the source, 1 means all."""
 
         def __post_init__(self) -> None:
-            if not 0.0 <= self.momentum < 1.0:
-                raise ValueError(f"momentum is {self.momentum}, but it must be at least 0 and less than 1")
+            check_below_one(self.momentum, "momentum")
             unit_interval(self.start, "start")
 
     def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
@@ -67,12 +66,12 @@ class SelfAdaptiveTraining(Method):
         self.momentum.fill_(self.config.momentum if started else 1.0)
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
-        logits = network(batch.x)
+        logits = self.observe(batch, network(batch.x))
         with torch.no_grad():
             probs = wide(logits).softmax(dim=1).to(self.memory.dtype)
-            targets = adapt(self.memory.index_select(0, batch.index), probs, self.momentum)
+            targets = adapt_targets(self.memory.index_select(0, batch.index), probs, self.momentum)
             self.memory.index_copy_(0, batch.index, targets)
-        return weighted_loss(logits, targets)
+        return compute_weighted_loss(logits, targets)
 
     def final_teacher(self) -> Tensor:
         return self.memory

@@ -1,4 +1,4 @@
-"""Temporal ensembling: predictions stay near the running mean of the sample's earlier ones."""
+"""Temporal ensembling: predictions are kept close to the running mean of each sample's earlier predictions."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from vista.core.losses import wide
 from vista.core.validation import not_negative
-from vista.methods.base import Batch, Method, Task
+from vista.methods.base import Batch, Method, Task, check_below_one
 
 NEUTRAL: dict[str, Any] = {"weight": 0.0}
 
 
-def ramp(epoch: int, epochs: int, length: float) -> float:
+def compute_ramp(epoch: int, epochs: int, length: float) -> float:
     r""":math:`e^{-5 (1 - T)^2}` with :math:`T = \min(1, \frac{t - 1}{\text{length} \cdot E})`; 0 in epoch 1."""
     if epoch == 1:
         return 0.0
@@ -25,16 +25,16 @@ def ramp(epoch: int, epochs: int, length: float) -> float:
     return math.exp(-5.0 * (1.0 - done) ** 2)
 
 
-def corrected(memory: Tensor) -> Tensor:
-    r""":math:`Z / (1 - a^t)`, ``[B, K]``. A row's sum is that very factor, because each prediction sums to one.
+def correct_bias(memory: Tensor) -> Tensor:
+    r""":math:`Z / (1 - a^t)`, ``[B, K]``. The factor equals the row's sum, because each prediction sums to one.
 
-    A row of zeros, never seen, stays one.
+    Rows of zeros (samples not seen yet) stay zero.
     """
     return memory / memory.sum(dim=1, keepdim=True).clamp(min=torch.finfo(memory.dtype).tiny)
 
 
-def consistency(probs: Tensor, teacher: Tensor) -> Tensor:
-    r""":math:`\frac{1}{BK} \sum_i \|p_i - \tilde z_i\|^2`, rows without teacher (all zeros) left out; ``[B, K]``."""
+def compute_consistency(probs: Tensor, teacher: Tensor) -> Tensor:
+    r""":math:`\frac{1}{BK} \sum_i \|p_i - \tilde z_i\|^2`, both ``[B, K]``; rows without a teacher (zeros) add 0."""
     known = teacher.amax(dim=1, keepdim=True) > 0
     return F.mse_loss(probs * known, teacher)
 
@@ -42,7 +42,7 @@ def consistency(probs: Tensor, teacher: Tensor) -> Tensor:
 class TemporalEnsembling(Method):
     name = "temporal-ensembling"
     family = "past epochs"
-    summary = "Cross-entropy, and predictions held near the running mean of the sample's earlier ones"
+    summary = "Cross-entropy plus the distance to the running mean of each sample's earlier predictions"
     cost = "1 forward, 1 backward"
     keeps = "N x K float32"
     source = "Laine and Aila, ICLR 2017"
@@ -55,15 +55,14 @@ class TemporalEnsembling(Method):
     @dataclass(frozen=True)
     class Config:
         momentum: float = 0.6
-        """Share of the running mean that each epoch keeps."""
+        """Weight of the old running mean in each update."""
         weight: float = 30.0
-        """Largest weight of the squared distance (a mean over classes too), times the share of labelled samples."""
+        """Final weight of the squared distance (averaged over classes too), times the share of labelled samples."""
         ramp: float = 80 / 300
-        """Share of the epochs in which that weight grows; 80 of 300 in the source."""
+        """Share of the epochs over which the weight grows; 80 of 300 in the source."""
 
         def __post_init__(self) -> None:
-            if not 0.0 <= self.momentum < 1.0:
-                raise ValueError(f"momentum is {self.momentum}, but it must be at least 0 and less than 1")
+            check_below_one(self.momentum, "momentum")
             not_negative(self.weight, "weight")
             not_negative(self.ramp, "ramp")
 
@@ -75,15 +74,15 @@ class TemporalEnsembling(Method):
 
     def begin_epoch(self, epoch: int) -> None:
         height = self.config.weight * self.labelled_share
-        self.weight.fill_(height * ramp(epoch, self.task.epochs, self.config.ramp))
+        self.weight.fill_(height * compute_ramp(epoch, self.task.epochs, self.config.ramp))
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
-        logits = network(batch.x)
+        logits = self.observe(batch, network(batch.x))
         probs = wide(logits).softmax(dim=1)
         past = self.memory.index_select(0, batch.index)
         self.memory.index_copy_(0, batch.index, probs.detach().to(past.dtype).lerp(past, self.config.momentum))
         hard = self.cross_entropy(logits, self.task.one_hot(batch.index))
-        return hard + self.weight * consistency(probs, corrected(past))
+        return hard + self.weight * compute_consistency(probs, correct_bias(past))
 
     def final_teacher(self) -> Tensor:
-        return corrected(self.memory)
+        return correct_bias(self.memory)

@@ -1,4 +1,4 @@
-"""VISTA, Basic and Light, and its ablations: options of one class, each of which has a name of its own."""
+"""VISTA: Basic, Light and the ablations are named variants of one method."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ NEUTRAL: dict[str, Any] = {"schedule": "fixed", "value": 0.0}
 
 
 class VistaMethod(Method):
-    """Targets blended from the label and the coverage-weighted mean of past predictions."""
+    """Adapter of :class:`vista.Vista`: targets blend the label with the coverage-weighted mean of past predictions."""
 
     name = "vista"
     family = "ours"
-    summary = "Past states weighted by the validation samples only they get right become the teacher"
+    summary = "The teacher averages past epochs, weighted by the validation samples that only they get right"
     cost = "1 forward, 1 backward"
     keeps = "N x K float16 per anchor"
     source = "Corn and Weinshall, VISTA"
@@ -34,14 +34,15 @@ class VistaMethod(Method):
     }
 
     class Config(Options):
-        """What :class:`vista.Vista` takes."""
+        """The options of :class:`vista.Vista`."""
 
     def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
         super().__init__(task, network, config)
         options = asdict(config)
         if task.cutmix and config.record == "train":
             warnings.warn(
-                "CutMix is on, so record becomes 'eval': a mixed picture's prediction is no sample's", stacklevel=2
+                "CutMix is on, so record becomes 'eval': predictions for mixed images belong to no single sample",
+                stacklevel=2,
             )
             options["record"] = "eval"
         self.clean_pass = options["record"] == "eval"
@@ -51,17 +52,17 @@ class VistaMethod(Method):
             epochs=task.epochs,
             val_labels=task.val_labels,
             device=task.device,
-            checks=False,  # the engine's batches hold each sample once, and it looks at every loss itself
+            checks=False,  # the engine's batches contain each sample once, and it checks every loss
             **options,
         )
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
-        logits, targets = network(batch.x), None
+        logits, targets = self.observe(batch, network(batch.x)), None
         if batch.partner is not None:
-            targets = self.mixed(batch, self.vista.targets)
+            targets = self.mix_targets(batch, self.vista.targets)
         if self.whole_batch is None or not self.task.has_missing_labels:
             return self.vista.loss(logits, batch.index, targets)
-        rows = self.rows(logits)
+        rows = self.count_rows(logits)
         assert rows is not None
         return self.vista.loss(logits, batch.index, targets, reduction="sum") / rows
 
@@ -73,17 +74,22 @@ class VistaMethod(Method):
             for logits, index in end.train_logits():
                 self.vista.record(logits, index)
         summary = self.vista.end_epoch(end.val_logits)
-        line = {"beta": summary.beta, "anchors": len(summary.anchors), "unrecorded": summary.unrecorded}
+        line = {
+            "beta": summary.beta,
+            "anchors": len(summary.anchors),
+            "anchor_weights": {str(state): weight for state, weight in summary.anchors.items()},
+            "unrecorded": summary.unrecorded,
+        }
         return {**line, "event": summary.event} if summary.event else line
 
     def final_teacher(self) -> Tensor:
         return self.vista.teacher()
 
     def share_state(self, seen: Tensor) -> None:
-        """Nothing: ``Vista`` has exchanged what the processes saw at the epoch's end."""
+        """Do nothing: :meth:`vista.Vista.end_epoch` synchronises the processes."""
 
     def bytes_changing(self) -> int:
-        """The running epoch's predictions, and which samples have one."""
+        """Return the size of the current epoch's predictions and of the mask of recorded samples."""
         return self.task.num_samples * (self.task.num_classes * BYTES_PER_VALUE + 1)
 
     def bytes_written_once(self) -> int:
@@ -91,7 +97,7 @@ class VistaMethod(Method):
 
     def advice_for_less_room(self) -> str:
         lighter = bytes_needed(self.task.num_samples, self.task.num_classes, self.task.epochs, 0.01)
-        return f"; with tau=0.01 predictions take at most {readable(lighter)}, or use --out on a larger disk"
+        return f"; set tau=0.01, which needs at most {readable(lighter)}, or use --out on a larger disk"
 
     def get_extra_state(self) -> dict[str, Any]:
         state = self.vista.state_dict()

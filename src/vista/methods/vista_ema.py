@@ -1,4 +1,4 @@
-"""VISTA in the space of weights: past weights averaged by marginal coverage, and the network drawn towards them."""
+"""VISTA-EMA (reconstruction): the network is pulled towards a mean of past weights, weighted by marginal coverage."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ NEUTRAL: dict[str, Any] = {"cap": 0.0}
 
 
 def average_weights(states: dict[int, Tensor], weights: dict[int, float]) -> Tensor:
-    r""":math:`\bar\theta = \sum_s \hat\Delta_s \theta_s`, ``[P]``, summed in the order of the epochs."""
+    r""":math:`\bar\theta = \sum_s \hat\Delta_s \theta_s`, ``[P]``, summed in epoch order."""
     total = torch.zeros_like(states[min(weights)])
     for s in sorted(weights):
         total.add_(states[s], alpha=weights[s])
     return total
 
 
-def flat_parameters(network: nn.Module) -> Tensor:
-    """All parameters as one vector ``[P]``, a copy."""
+def flatten_parameters(network: nn.Module) -> Tensor:
+    """Copy all parameters into one vector ``[P]``."""
     return torch.cat([p.detach().flatten() for p in network.parameters()])
 
 
 @torch.no_grad()
-def draw_towards(network: nn.Module, target: Tensor, share: float) -> None:
+def pull_towards(network: nn.Module, target: Tensor, share: float) -> None:
     r""":math:`\theta \leftarrow (1-b)\,\theta + b\,\bar\theta`, in place."""
     start = 0
     for parameter in network.parameters():
@@ -42,8 +42,8 @@ def draw_towards(network: nn.Module, target: Tensor, share: float) -> None:
 
 
 @torch.no_grad()
-def re_estimate_batchnorm(network: nn.Module, pictures: Callable[[], Iterator[Tensor]]) -> None:
-    """Running statistics of the network's present weights: means over one clean pass, the same on every rank."""
+def re_estimate_batchnorm(network: nn.Module, images: Callable[[], Iterator[Tensor]]) -> None:
+    """Recompute the running statistics over one pass without augmentation; equal on every rank."""
     norms = [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
     if not norms:
         return
@@ -53,10 +53,10 @@ def re_estimate_batchnorm(network: nn.Module, pictures: Callable[[], Iterator[Te
         norm.reset_running_stats()
         norm.train()
     seen = 0
-    for batch in pictures():
+    for batch in images():
         seen += len(batch)
         for norm in norms:
-            norm.momentum = len(batch) / seen  # every picture counts the same, however the batches are cut
+            norm.momentum = len(batch) / seen  # every image has the same weight, whatever the batch sizes
         network(batch)
     for norm, momentum in zip(norms, momenta):
         norm.momentum = momentum
@@ -69,8 +69,8 @@ def re_estimate_batchnorm(network: nn.Module, pictures: Callable[[], Iterator[Te
 class VistaEma(Method):
     name = "vista-ema"
     family = "ours"
-    summary = "Past weights averaged by marginal coverage; the network is drawn towards them each epoch"
-    cost = "1 forward, 1 backward; a forward over the training set per epoch"
+    summary = "The network is pulled every epoch towards a mean of past weights, weighted by marginal coverage"
+    cost = "1 forward, 1 backward; one forward pass over the training set per epoch"
     keeps = "the weights of each anchor"
     source = "Corn and Weinshall, VISTA, an ablation"
     reconstruction = True
@@ -78,11 +78,11 @@ class VistaEma(Method):
     @dataclass(frozen=True)
     class Config:
         tau: float = 0.01
-        """Prune states that add at most this fraction of the validation set; 0 keeps the weights of most epochs."""
+        """Drop epochs that add at most this fraction of the validation set; 0 keeps the weights of most epochs."""
         cap: float = 0.5
-        """Most that the network is drawn towards the average in one epoch."""
+        """Maximum share by which the network moves to the average in one epoch."""
         k: float = 2.0
-        """Curvature of the schedule by which the share rises."""
+        """Curvature of the schedule of that share."""
 
         def __post_init__(self) -> None:
             coverage.check_tau(self.tau)
@@ -92,26 +92,25 @@ class VistaEma(Method):
     def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
         super().__init__(task, network, config)
         self._bytes_per_state = sum(p.nbytes for p in network.parameters())
-        self._states: dict[int, Tensor] = {}  # weights [P] of the anchors, by epoch, on the host
-        self._bits = coverage.pack(np.zeros((0, len(task.val_labels)), np.bool_))  # what these have right, oldest first
+        self._states: dict[int, Tensor] = {}  # weights [P] of the anchors, by epoch, in host memory
+        self._bits = coverage.pack(np.zeros((0, len(task.val_labels)), np.bool_))  # their coverage, oldest first
 
     def end_epoch(self, end: EpochEnd) -> dict[str, Any]:
-        """Admit the new state, prune, and draw the network towards the anchors' mean.
-
-        The last epoch's network stays as it was evaluated.
-        """
+        """Add the new state, prune, and pull the network towards the anchors' mean, except after the last epoch."""
         weights = self._admit(end)
         share = min(beta(end.epoch, self.task.epochs, self.config.k), self.config.cap)
         if weights and share > 0 and end.epoch < self.task.epochs:
             average = average_weights(self._states, weights)
-            draw_towards(end.network, average.to(next(end.network.parameters()).device), share)
+            pull_towards(end.network, average.to(next(end.network.parameters()).device), share)
             re_estimate_batchnorm(end.network, end.train_pictures)
-        return {"beta": share, "anchors": len(weights)}
+        named = {str(state): weight for state, weight in weights.items()}
+        return {"beta": share, "anchors": len(weights), "anchor_weights": named}
 
     def _admit(self, end: EpochEnd) -> dict[int, float]:
-        """The weights of the states that stay once the new one has joined."""
+        """Add the new state and return the weights of the anchors."""
         correct = (end.val_logits.argmax(dim=1) == self.task.val_labels).cpu().numpy()
-        states, newest = {**self._states, end.epoch: flat_parameters(end.network).cpu()}, coverage.pack(correct[None])
+        states = {**self._states, end.epoch: flatten_parameters(end.network).cpu()}
+        newest = coverage.pack(correct[None])
         kept, counts, self._bits = coverage.admit(
             sorted(self._states), self._bits, end.epoch, newest, m=len(correct), tau=self.config.tau
         )
@@ -122,7 +121,7 @@ class VistaEma(Method):
         return self._bytes_per_state * states_at_most(self.task.epochs, self.config.tau)
 
     def advice_for_less_room(self) -> str:
-        return f"; a tau above {self.config.tau:g} keeps the weights of fewer epochs, or use --out on a larger disk"
+        return f"; increase tau above {self.config.tau:g} to keep fewer epochs, or use --out on a larger disk"
 
     def get_extra_state(self) -> dict[str, Any]:
         return {

@@ -1,4 +1,4 @@
-"""Zipf's label smoothing: the classes beside the label should follow Zipf's law in the order the picture votes."""
+"""Zipf's label smoothing: non-target classes learn a Zipf distribution, ranked by the network's dense predictions."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from vista.models.staged import Staged
 NEUTRAL: dict[str, Any] = {"weight": 0.0}
 
 
-def non_target(values: Tensor, labels: Tensor) -> Tensor:
-    """The columns ``[B, K - 1]`` of ``values`` ``[B, K]`` that are not the label; without label (-1) not class 0."""
-    places = torch.arange(values.shape[1] - 1, device=values.device)
-    return values.gather(1, places + (places >= labels.clamp(min=0).unsqueeze(1)))
+def drop_target(values: Tensor, labels: Tensor) -> Tensor:
+    """Remove the label's column from ``values`` ``[B, K]``, giving ``[B, K - 1]``; class 0 if the label is -1."""
+    columns = torch.arange(values.shape[1] - 1, device=values.device)
+    return values.gather(1, columns + (columns >= labels.clamp(min=0).unsqueeze(1)))
 
 
-def votes(dense_logits: Tensor) -> Tensor:
-    """How many positions of the map, enlarged twice, each class wins: float ``[B, K]`` from ``[B, K, h, w]``.
+def count_votes(dense_logits: Tensor) -> Tensor:
+    """Number of positions of the upsampled (2x) map that each class wins: ``[B, K, h, w]`` to float ``[B, K]``.
 
-    The head is linear, so its outputs are enlarged in place of the features.
+    The head is linear, so upsampling its outputs equals upsampling the features.
     """
     fine = F.interpolate(wide(dense_logits), scale_factor=2.0, mode="bilinear", align_corners=False)
     winners = fine.flatten(2).argmax(dim=1, keepdim=True)
@@ -34,10 +34,10 @@ def votes(dense_logits: Tensor) -> Tensor:
     return (winners == classes).sum(dim=2).float()
 
 
-def zipf(scores: Tensor) -> Tensor:
-    r""":math:`Z_k \propto 1 / r_k`, rows ``[B, C]`` that sum to one, by rank of the score, high to low.
+def compute_zipf_mass(scores: Tensor) -> Tensor:
+    r""":math:`Z_k \propto 1 / r_k`, rows ``[B, C]`` that sum to one; :math:`r` is the rank of the score, highest first.
 
-    Equal scores share the best of their ranks, so classes without a vote share one mass.
+    Equal scores share their best rank, so all classes without a vote have equal mass.
     """
     ascending = scores.sort(dim=1).values
     not_greater = torch.searchsorted(ascending, scores.contiguous(), right=True)
@@ -45,35 +45,34 @@ def zipf(scores: Tensor) -> Tensor:
     return mass / mass.sum(dim=1, keepdim=True)
 
 
-def zipf_term(logits: Tensor, scores: Tensor, labels: Tensor, rows: Tensor | None = None) -> Tensor:
-    r"""Mean :math:`\mathrm{KL}(Z \,\|\, q)` over the rows with a label, :math:`q` the softmax of the other classes.
+def compute_zipf_term(logits: Tensor, scores: Tensor, labels: Tensor, rows: Tensor | None = None) -> Tensor:
+    r"""Mean :math:`\mathrm{KL}(Z \,\|\, q)` over the labelled rows, with :math:`q` the softmax without the label.
 
-    :math:`Z` is :func:`zipf` of all classes, without the label's.
-
-    Logits and scores are ``[B, K]``, labels ``[B]``. No gradient passes through the ranks. ``rows`` is what to divide
-    by in place of the number of labels here.
+    :math:`Z` is :func:`compute_zipf_mass` of all classes, with the label removed and renormalised. Logits and scores
+    are ``[B, K]``, labels ``[B]``. The scores receive no gradient. ``rows`` replaces the number of labelled rows as
+    the divisor.
     """
-    student = non_target(wide(logits), labels)
+    student = drop_target(wide(logits), labels)
     labelled = labels >= 0
     with torch.no_grad():
-        mass = non_target(zipf(scores), labels)  # the label has a rank as well, and its share goes to the others
+        mass = drop_target(compute_zipf_mass(scores), labels)  # ranks include the label, as in the source
         teacher = (mass / mass.sum(dim=1, keepdim=True)).log()
-        teacher = torch.where(labelled.unsqueeze(1), teacher, student)  # its own teacher: such a row adds nothing
+        teacher = torch.where(labelled.unsqueeze(1), teacher, student)  # rows without a label contribute 0
     return distillation_kl(student, teacher) * (len(labels) / (labelled.sum().clamp(min=1) if rows is None else rows))
 
 
 class ZipfLabelSmoothing(Method):
     name = "zipf-ls"
     family = "teacher-free"
-    summary = "The other classes should follow Zipf's law in the order in which parts of the picture vote for them"
-    cost = "1 forward, 1 backward, a ranking"
+    summary = "Non-target classes learn a Zipf distribution over their ranks in the dense predictions"
+    cost = "1 forward, 1 backward, and a sort"
     keeps = "nothing"
     source = "Liang et al., ECCV 2022"
 
     @dataclass(frozen=True)
     class Config:
         weight: float = 0.1
-        """Weight lambda of the Zipf term; the source takes 0.1 on CIFAR-100 and 1 on Tiny-ImageNet."""
+        """Weight lambda of the Zipf term; the source uses 0.1 on CIFAR-100 and 1 on Tiny-ImageNet."""
 
         def __post_init__(self) -> None:
             not_negative(self.weight, "weight")
@@ -84,7 +83,8 @@ class ZipfLabelSmoothing(Method):
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         logits, scores = self._logits_and_scores(network, batch.x)
-        hard = self.mixed(batch, self.task.one_hot)
+        self.observe(batch, logits)
+        hard = self.mix_targets(batch, self.task.one_hot)
         whole = self.whole_batch
         term = self._term(logits, scores, batch.index, whole.index if whole else None)
         if batch.partner is not None and batch.share is not None:
@@ -94,10 +94,10 @@ class ZipfLabelSmoothing(Method):
         return loss
 
     def _logits_and_scores(self, network: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits, and what the classes are ranked by: votes, or the logits where there is no map to vote on."""
+        """Return logits and ranking scores: votes, or the logits if the network has no map to vote on."""
         dense = None
         if self.has_map:
-            staged = cast(Staged, network)  # or compiled, which hands its methods through
+            staged = cast(Staged, network)  # or compiled, which forwards attribute access
             last_map = staged.stages(x)[-1]
             logits = staged.classify(staged.embed(last_map))
             with torch.no_grad():
@@ -106,14 +106,14 @@ class ZipfLabelSmoothing(Method):
             logits = network(x)
         if dense is None or dense.shape[2] * dense.shape[3] == 1:
             return logits, wide(logits.detach())
-        return logits, votes(dense)
+        return logits, count_votes(dense)
 
     def _term(self, logits: Tensor, scores: Tensor, index: Tensor, of_all: Tensor | None) -> Tensor:
-        """The term for the labels of ``index``; ``of_all`` are the same over all processes, where there are several."""
+        """Return the Zipf term for the labels of ``index``; ``of_all`` are the samples of all processes."""
         rows = None
         if of_all is not None:
             rows = (self._labels(of_all) >= 0).sum().clamp(min=1) * (len(index) / len(of_all))
-        return zipf_term(logits, scores, self._labels(index), rows)
+        return compute_zipf_term(logits, scores, self._labels(index), rows)
 
     def _labels(self, index: Tensor) -> Tensor:
         return self.task.labels.index_select(0, index)

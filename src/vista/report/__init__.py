@@ -1,1 +1,1 @@
-"""Figures and the page, drawn from records alone."""
+"""Figures and the report page, drawn from records only."""

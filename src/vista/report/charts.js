@@ -1,17 +1,9 @@
 "use strict";
-// Drawing: everything is made by createElement and textContent, so that names from outside stay text.
+// Charts. Elements are made only by createElement and textContent, so that untrusted names stay text.
 const SVG = "http://www.w3.org/2000/svg";
-const SERIES = 6;
-const DASHES = ["", "6 3", "2 2.4", "8 3 2 3", "4 2 1 2 1 2", "10 4"];
-// From the seventh series on, at x, y: a circle, square, triangle, diamond and cross.
-const MARKERS = [
-  null,
-  (x, y) => `M${x - 3} ${y}a3 3 0 1 0 6 0a3 3 0 1 0 -6 0Z`,
-  (x, y) => `M${x - 3} ${y - 3}h6v6h-6Z`,
-  (x, y) => `M${x} ${y - 4}l4 7h-8Z`,
-  (x, y) => `M${x} ${y - 4.4}l4.4 4.4l-4.4 4.4l-4.4 -4.4Z`,
-  (x, y) => `M${x - 4} ${y - 1}h3v-3h2v3h3v2h-3v3h-2v-3h-3Z`,
-];
+const LINE_WIDTH = 1.8, MARKER_SIZE = 3.4; // pixels
+const page = JSON.parse(document.getElementById("data").textContent);
+const style = page.style; // colours, line styles and texts, from style.py
 const redraws = [];
 
 function html(tag, attributes = {}, ...children) {
@@ -21,7 +13,7 @@ function html(tag, attributes = {}, ...children) {
   return element;
 }
 
-// A name from outside that may run from right to left: it does not turn what stands beside it.
+// An untrusted name, isolated because it may be written from right to left.
 const named = (text) => html("bdi", {}, text);
 
 function svg(tag, attributes = {}, text = null) {
@@ -31,46 +23,45 @@ function svg(tag, attributes = {}, text = null) {
   return element;
 }
 
-// Math.max(...list) gives up on the length of lists that a long run has.
+// Math.max(...list) fails on the long lists of a long run.
 const largest = (list) => list.reduce((a, b) => Math.max(a, b), -Infinity);
 const smallest = (list) => list.reduce((a, b) => Math.min(a, b), Infinity);
-const colour = (place) => `var(--s${place % SERIES})`;
-// Each round through the colours has a marker of its own and shifts the dashes: 216 series differ.
-const round = (place) => Math.floor(place / SERIES);
-const marker = (place) => MARKERS[round(place) % MARKERS.length];
-const dashes = (place) => DASHES[(place + round(place) + Math.floor(round(place) / MARKERS.length)) % DASHES.length];
+const colour = (series) => `var(--s${style.lines[series].colour})`;
+const dashes = (series) => style.lines[series].dash.map((length) => (LINE_WIDTH * length).toFixed(1)).join(" ");
+const hasMarker = (series) => style.lines[series].marker.length > 0;
+const marker = (series, x, y) => `M${style.lines[series].marker.map(([dx, dy]) => `${(x + MARKER_SIZE * dx).toFixed(1)} ${(y + MARKER_SIZE * dy).toFixed(1)}`).join("L")}Z`;
 const percent = (share, digits = 2) => `${(100 * share).toFixed(digits)} %`;
 const withError = (value, se, show) => show(value) + (se === null ? "" : ` ± ${show(se).replace(" %", "")}`);
 const spread = (band, i, show) => withError(band.mean[i], band.se ? band.se[i] : null, show);
 const counted = (number, name) => `${number} ${name}${String(number) === "1" ? "" : "s"}`;
-// The edges of what is drawn around a mean: a standard error to either side.
+// The edges of a band: one standard error to either side of the mean.
 const upper = (band) => band.mean.map((v, i) => v + (band.se ? band.se[i] : 0));
 const lower = (band) => band.mean.map((v, i) => v - (band.se ? band.se[i] : 0));
 
 function readable(bytes) {
   const units = ["B", "KB", "MB", "GB", "TB"];
-  let place = 0;
-  while (bytes >= 999.5 && place < units.length - 1) { bytes /= 1000; place += 1; }
-  return `${Number(bytes.toPrecision(3))} ${units[place]}`;
+  let unit = 0;
+  while (bytes >= 999.5 && unit < units.length - 1) { bytes /= 1000; unit += 1; }
+  return `${Number(bytes.toPrecision(3))} ${units[unit]}`;
 }
 
-// How wide a chart writes this, in pixels: as page.css sets it, but measured before it is on the page.
+// Width in pixels of a text in a chart, in the font of page.css, before it is on the page.
 const measure = html("canvas").getContext("2d");
 measure.font = `11px ${getComputedStyle(document.body).fontFamily}`;
 const textWidth = (text) => measure.measureText(text).width;
 
-function shortened(text, room) {
-  if (textWidth(text) <= room) return text;
-  const letters = [...text].slice(0, Math.ceil(room)); // a letter takes a pixel at least
-  while (letters.length > 1 && textWidth(`${letters.join("")}…`) > room) letters.pop();
+function shorten(text, width) {
+  if (textWidth(text) <= width) return text;
+  const letters = [...text].slice(0, Math.ceil(width)); // a letter is at least one pixel wide
+  while (letters.length > 1 && textWidth(`${letters.join("")}…`) > width) letters.pop();
   return `${letters.join("")}…`;
 }
 
-// ---------------------------------------------------------------- the tooltip
+// ---------------------------------------------------------------- tooltip
 
-let follow = null; // shows the tooltip that a key asked for again, where its chart has gone
+let follow = null; // moves a tooltip opened by a key along with its chart when the page scrolls
 
-// A line is text or a list of texts and elements. Who asked by a key hears it too.
+// A line is a text or a list of texts and elements. A tooltip opened by a key is announced to screen readers.
 function showTip(lines, x, y, again = null) {
   const tip = document.getElementById("tip");
   follow = again;
@@ -107,30 +98,30 @@ function frame(width, height, options) {
   const margin = { left: 44, right: 8, top: options.yLabel ? 22 : 8, bottom: 36 };
   const inner = { width: Math.max(20, width - margin.left - margin.right), height: height - margin.top - margin.bottom };
   const [x0, x1] = options.x, [y0, y1] = options.y;
-  const place = {
+  const scale = {
     x: (v) => margin.left + ((v - x0) / (x1 - x0)) * inner.width,
     y: (v) => margin.top + (1 - (v - y0) / (y1 - y0)) * inner.height,
   };
   const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, "aria-hidden": "true" });
   for (const v of options.yTicks ?? ticks(y0, y1, 4)) {
-    const y = place.y(v);
+    const y = scale.y(v);
     root.append(svg("line", { class: "grid", x1: margin.left, x2: margin.left + inner.width, y1: y, y2: y }));
     root.append(svg("text", { x: margin.left - 6, y: y + 4, "text-anchor": "end" }, options.yShow ? options.yShow(v) : String(v)));
   }
   const whole = ticks(x0, x1, Math.min(8, inner.width / 45)).filter((v) => !options.wholeX || Number.isInteger(v));
   for (const v of whole) {
     if (v < x0 || (options.wholeX && v < 1)) continue;
-    root.append(svg("text", { x: place.x(v), y: height - margin.bottom + 16, "text-anchor": "middle" }, String(v)));
+    root.append(svg("text", { x: scale.x(v), y: height - margin.bottom + 16, "text-anchor": "middle" }, String(v)));
   }
   if (options.yLabel) root.append(svg("text", { x: 2, y: 11 }, options.yLabel));
   if (options.empty) root.append(svg("text", { class: "empty", x: margin.left + inner.width / 2, y: margin.top + inner.height / 2, "text-anchor": "middle" }, options.empty));
   const base = margin.top + inner.height;
   root.append(svg("line", { class: "axis", x1: margin.left, x2: margin.left + inner.width, y1: base, y2: base }));
   root.append(svg("text", { x: margin.left + inner.width / 2, y: height - 4, "text-anchor": "middle" }, options.xLabel));
-  return { root, margin, inner, place };
+  return { root, margin, inner, scale };
 }
 
-// Where an arrow key leads in a list: the first one to an end of it.
+// The index that an arrow key selects in a list; the first key selects one end.
 function along(count, index, forward, back) {
   const last = count - 1;
   return (key, at) => {
@@ -139,7 +130,7 @@ function along(count, index, forward, back) {
   };
 }
 
-// A chart redraws at its own width; hover, touch and arrow keys ask it for the tooltip of a place.
+// A chart that redraws at its own width and shows a tooltip on hover, touch and arrow keys.
 function chart(draw, name, label) {
   const element = html("div", { class: "chart", tabindex: "0", role: "group", "aria-roledescription": "chart", "aria-label": `${label}; arrow keys show its values`, "data-figure": name });
   let drawn = null, at = null, width = 0;
@@ -159,7 +150,7 @@ function chart(draw, name, label) {
   element.addEventListener("pointermove", point);
   element.addEventListener("pointerdown", point);
   element.addEventListener("pointerleave", (event) => {
-    if (event.pointerType !== "mouse") return; // a finger that is lifted leaves too, but its values stay to be read
+    if (event.pointerType !== "mouse") return; // after a touch the tooltip stays open
     hideTip();
     drawn?.leave?.();
   });
@@ -186,22 +177,22 @@ function chart(draw, name, label) {
   return element;
 }
 
-// All widths are read before anything is drawn: reading one after a drawing would make the browser lay out again.
+// Reads all widths before drawing: reading a width after drawing would force another layout.
 function redrawAll() {
   const widths = redraws.map(({ element }) => element.clientWidth);
-  redraws.forEach(({ redraw }, place) => redraw(widths[place]));
+  redraws.forEach(({ redraw }, k) => redraw(widths[k]));
 }
 
-// Epochs 1..E along x: which one the pointer is over, and a mark behind it.
+// Selects one of the epochs 1..E along x and highlights it.
 function overEpochs(parts, count, lines) {
-  const { root, margin, inner, place } = parts;
+  const { root, margin, inner, scale } = parts;
   const mark = svg("rect", { class: "mark", y: margin.top, height: inner.height, width: Math.max(1, inner.width / count), visibility: "hidden" });
   root.append(mark);
   const index = (i) => {
     if (i < 0 || i >= count) return null;
-    mark.setAttribute("x", place.x(i + 0.5));
+    mark.setAttribute("x", scale.x(i + 0.5));
     mark.setAttribute("visibility", "visible");
-    return { index: i, lines: lines(i), x: place.x(i + 1), y: margin.top + inner.height / 3 };
+    return { index: i, lines: lines(i), x: scale.x(i + 1), y: margin.top + inner.height / 3 };
   };
   return {
     layers: [root],
@@ -211,32 +202,32 @@ function overEpochs(parts, count, lines) {
   };
 }
 
-// Rows from the top down, `step` high.
+// Selects one of the rows, each `step` pixels high.
 function overRows(root, count, step, index) {
   const down = along(count, index, "ArrowDown", "ArrowUp"), right = along(count, index, "ArrowRight", "ArrowLeft");
   return { layers: [root], step: (key, at) => down(key, at) ?? right(key, at), at: (_, y) => index(Math.floor(y / step)) };
 }
 
-// ---------------------------------------------------------------- the kinds of charts
+// ---------------------------------------------------------------- chart types
 
 function bars(panel, top, name) {
+  const text = style.sections[name];
   const count = panel.accuracy.mean.length;
   return chart((width) => {
-    const parts = frame(width, 240, { x: [0.5, count + 0.5], y: [0, top], xLabel: "epoch", yLabel: `% of the validation samples, ${panel.against} labels`, wholeX: true,
+    const parts = frame(width, 240, { x: [0.5, count + 0.5], y: [0, top], xLabel: text.x, yLabel: `${text.y}, ${panel.against} labels`, wholeX: true,
       empty: largest(panel.accuracy.mean) > 0 ? "" : "no validation sample was ever right",
       yTicks: ticks(0, 100 * top, 4).map((v) => v / 100), yShow: (v) => String(Math.round(100 * v)) });
     const gap = parts.inner.width / count > 4 ? 0.43 : 0.5;
     const boxes = (low, high, half) => low.map((v, i) => {
-      const [l, r, b, t] = [parts.place.x(i + 1 - half), parts.place.x(i + 1 + half), parts.place.y(v), parts.place.y(high[i])];
+      const [l, r, b, t] = [parts.scale.x(i + 1 - half), parts.scale.x(i + 1 + half), parts.scale.y(v), parts.scale.y(high[i])];
       return `M${l.toFixed(1)} ${b.toFixed(1)}V${t.toFixed(1)}H${r.toFixed(1)}V${b.toFixed(1)}Z`;
     }).join("");
     const floor = panel.accuracy.mean.map(() => 0);
-    parts.root.append(svg("path", { d: boxes(floor, panel.accuracy.mean, gap), fill: "var(--yellow)" }));
-    parts.root.append(svg("path", { d: boxes(floor, panel.residual.mean, gap), fill: "var(--blue)" }));
+    for (const [key, mark] of Object.entries(text.marks)) parts.root.append(svg("path", { d: boxes(floor, panel[key].mean, gap), fill: `var(--${mark.colour})` }));
     for (const [band, fill] of [[panel.accuracy, "var(--ink)"], [panel.residual, "var(--on-blue)"]]) {
       if (band.se) parts.root.append(svg("path", { class: "band", d: boxes(lower(band), upper(band), 0.5), fill, opacity: 0.35 }));
     }
-    return overEpochs(parts, count, (i) => [[named(panel.name), `, epoch ${i + 1}`], `right then: ${spread(panel.accuracy, i, percent)}`,
+    return overEpochs(parts, count, (i) => [[named(panel.name), `, epoch ${i + 1}`], `right: ${spread(panel.accuracy, i, percent)}`,
       `still right at the end: ${spread(panel.residual, i, percent)}`, `gap: ${spread(panel.gap, i, percent)}`]);
   }, name, `${name}: ${panel.name}`);
 }
@@ -249,46 +240,46 @@ function curves(series, options, name) {
   return chart((width) => {
     const parts = frame(width, options.height ?? 250, { x: [0.5, count + 0.5], y: [low, high], xLabel: options.xLabel, yLabel: options.yLabel, wholeX: true,
       yTicks: ticks(factor * low, factor * high, 4).map((v) => v / factor), yShow: (v) => String(Number((factor * v).toPrecision(6))) });
-    const path = (ys) => ys.map((v, i) => `${i ? "L" : "M"}${parts.place.x(i + 1).toFixed(1)} ${parts.place.y(v).toFixed(1)}`).join("");
-    for (const { band, place } of series) {
+    const path = (ys) => ys.map((v, i) => `${i ? "L" : "M"}${parts.scale.x(i + 1).toFixed(1)} ${parts.scale.y(v).toFixed(1)}`).join("");
+    for (const { band, index } of series) {
       if (!band.se) continue;
-      const back = lower(band).map((v, i) => `L${parts.place.x(i + 1).toFixed(1)} ${parts.place.y(Math.max(low, v)).toFixed(1)}`).reverse().join("");
-      parts.root.append(svg("path", { class: "band", d: `${path(upper(band))}${back}Z`, fill: colour(place), opacity: 0.2 }));
+      const back = lower(band).map((v, i) => `L${parts.scale.x(i + 1).toFixed(1)} ${parts.scale.y(Math.max(low, v)).toFixed(1)}`).reverse().join("");
+      parts.root.append(svg("path", { class: "band", d: `${path(upper(band))}${back}Z`, fill: colour(index), opacity: 0.2 }));
     }
-    for (const { band, place } of series) {
-      parts.root.append(svg("path", { d: path(band.mean), fill: "none", stroke: colour(place), "stroke-width": 1.8, "stroke-dasharray": dashes(place), "stroke-linejoin": "round" }));
-      if (marker(place)) parts.root.append(svg("path", { class: "marker", d: markers(band.mean, place, parts), fill: colour(place) }));
+    for (const { band, index } of series) {
+      parts.root.append(svg("path", { d: path(band.mean), fill: "none", stroke: colour(index), "stroke-width": LINE_WIDTH, "stroke-dasharray": dashes(index), "stroke-linejoin": "round" }));
+      if (hasMarker(index)) parts.root.append(svg("path", { class: "marker", d: markers(band.mean, index, parts), fill: colour(index) }));
     }
     return overEpochs(parts, count, (i) => [options.of ? [named(options.of), `, epoch ${i + 1}`] : `epoch ${i + 1}`, ...series.filter((s) => i < s.band.mean.length).map((s) => [named(s.name), `: ${options.show(s, i)}`])]);
   }, name, options.label);
 }
 
-// A marker about every 60 pixels, each series from a place of its own: curves that lie on each other stay apart.
-function markers(values, place, { inner, place: at }) {
+// A marker about every 60 pixels, each series with its own offset so that coinciding curves stay distinguishable.
+function markers(values, index, { inner, scale: at }) {
   const every = Math.max(1, Math.round((60 * values.length) / inner.width));
-  return values.map((v, i) => (i % every === place % every ? marker(place)(Number(at.x(i + 1).toFixed(1)), Number(at.y(v).toFixed(1))) : "")).join("");
+  return values.map((v, i) => (i % every === index % every ? marker(index, at.x(i + 1), at.y(v)) : "")).join("");
 }
 
-// A mean in its band over the cells of a heat map, in a colour that no cell has.
-function paintBand(paint, band, x, y, scale) {
+// A mean and its band over the cells of a heat map, in a colour that no cell has.
+function paintBand(paint, band, series, x, y, scale) {
   const line = (values) => values.forEach((v, s) => paint.lineTo(x(s), y(v)));
-  paint.strokeStyle = paint.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--s1");
+  paint.strokeStyle = paint.fillStyle = cssColour(`s${style.lines[series].colour}`);
   paint.beginPath();
   line(upper(band));
   lower(band).reverse().forEach((v, k) => paint.lineTo(x(band.mean.length - 1 - k), y(v)));
   paint.globalAlpha = 0.3;
   paint.fill();
   paint.globalAlpha = 1;
-  paint.lineWidth = 1.8 * scale;
+  paint.lineWidth = LINE_WIDTH * scale;
   paint.beginPath();
   line(band.mean);
   paint.stroke();
 }
 
-// A picture with a pixel per cell, the first row at its bottom: stretching it is much faster than filling each cell.
+// A canvas with one pixel per cell and the first row at the bottom: scaling it is much faster than filling each cell.
 function cells(columns, rows, strength) {
-  const picture = html("canvas", { width: columns.length, height: rows });
-  const paint = picture.getContext("2d"), image = paint.createImageData(columns.length, rows), fine = 63;
+  const small = html("canvas", { width: columns.length, height: rows });
+  const paint = small.getContext("2d"), image = paint.createImageData(columns.length, rows), fine = 63;
   const stops = ramp(), shades = new Uint32Array(fine + 1);
   const bytes = new Uint8Array(shades.buffer), pixels = new Uint32Array(image.data.buffer);
   for (let k = 0; k <= fine; k += 1) bytes.set([...mix(stops, k / fine), 255], 4 * k);
@@ -299,10 +290,10 @@ function cells(columns, rows, strength) {
     }
   });
   paint.putImageData(image, 0, 0);
-  return picture;
+  return small;
 }
 
-// Cells over epochs x rows on a canvas; `columns[s]` holds [first row, values...] of state s. A `curve` goes over them.
+// A heat map of epochs x rows; `columns[s]` holds [first row, values...] of state s. A `curve` is drawn over the cells.
 function heat(options, name) {
   const { columns, rows, low, high } = options;
   const empty = columns.some((column) => column.length > 1) ? "" : "no state became an anchor";
@@ -314,9 +305,9 @@ function heat(options, name) {
     canvas.height = Math.round(parts.inner.height * scale);
     Object.assign(canvas.style, { left: `${parts.margin.left}px`, top: `${parts.margin.top}px`, width: `${parts.inner.width}px`, height: `${parts.inner.height}px` });
     const paint = canvas.getContext("2d"), [w, h] = [canvas.width / columns.length, canvas.height / rows];
-    paint.imageSmoothingEnabled = w < 1 || h < 1; // a long run has more cells than pixels: none of them is left out
+    paint.imageSmoothingEnabled = w < 1 || h < 1; // a long run has more cells than pixels
     paint.drawImage(cells(columns, rows, strength), 0, 0, canvas.width, canvas.height);
-    if (options.curve?.se) paintBand(paint, options.curve, (s) => (s + 0.5) * w, (v) => canvas.height - v * h, scale);
+    if (options.curve?.se) paintBand(paint, options.curve, options.series, (s) => (s + 0.5) * w, (v) => canvas.height - v * h, scale);
     element.style.height = `${options.height ?? 240}px`;
     const mark = html("i", { class: "cell" }), { margin, inner } = parts;
     mark.hidden = true;
@@ -351,16 +342,11 @@ function heat(options, name) {
   }, name, options.label);
 }
 
-function isDark() {
-  const chosen = document.documentElement.dataset.theme;
-  return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-}
+const cssColour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-// Little to much, through lightness alone as well: away from the ground it lies on.
+// The colours of a heat map from low to high, as [red, green, blue].
 function ramp() {
-  return isDark()
-    ? [[44, 66, 104], [84, 111, 138], [158, 155, 122], [255, 222, 84]]
-    : [[247, 222, 110], [170, 170, 128], [86, 108, 140], [14, 42, 88]];
+  return Array.from({ length: style.ramp }, (_, k) => [1, 3, 5].map((at) => parseInt(cssColour(`r${k}`).slice(at, at + 2), 16)));
 }
 
 function mix(stops, strength) {

@@ -1,10 +1,10 @@
-// The suspected labels, filtered by class and score, a screenful at a time; then the page itself.
-// Pages that are opened in one tab share its storage: what is of one page carries its address.
-function remember(key, value) {
-  try { sessionStorage.setItem(`vista-${key}`, value); } catch { /* a page opened from a file may have no storage */ }
+// The suspected labels with their filters, then the page itself.
+// Pages in one tab share its session storage, so keys of a single page contain its path.
+function store(key, value) {
+  try { sessionStorage.setItem(`vista-${key}`, value); } catch { /* a page opened from a file may lack storage */ }
 }
 
-function remembered(key) {
+function load(key) {
   try { return sessionStorage.getItem(`vista-${key}`); } catch { return null; }
 }
 
@@ -13,11 +13,11 @@ const ofPage = (key) => `${key} ${location.pathname}`;
 function suspectCard(row, suspects) {
   const name = (k) => named(suspects.classes[k]);
   const card = html("div", { class: "suspect", "data-id": row.id });
-  if (row.picture) card.append(html("img", { src: row.picture, alt: `sample ${row.id}`, decoding: "async" }));
+  if (row.image) card.append(html("img", { src: row.image, alt: `sample ${row.id}`, decoding: "async" }));
   card.append(html("div", { class: "change" }, html("s", {}, name(row.given)), " → ", html("b", {}, name(row.suggested))));
   card.append(html("div", { class: "quiet" }, `#${row.id}, score ${row.score.toFixed(2)}`));
   if (row.true !== undefined) {
-    const verdict = row.true === row.given ? "given is right" : row.true === row.suggested ? "suggested is right" : ["truly ", name(row.true)];
+    const verdict = row.true === row.given ? "given is right" : row.true === row.suggested ? "suggestion is right" : ["true: ", name(row.true)];
     card.append(html("div", { class: row.true === row.suggested ? "quiet" : "wrong" }, ...[verdict].flat()));
   }
   const level = html("i");
@@ -28,8 +28,8 @@ function suspectCard(row, suspects) {
 
 function gallery(data) {
   const suspects = data.suspects;
-  if (!suspects) return section("suspects", "Suspected labels", data.how.no_suspects);
-  if (!suspects.rows.length) return section("suspects", "Suspected labels", data.how.suspects, html("p", { class: "how" }, suspects.note));
+  if (!suspects) return section("suspects", html("p", { class: "how" }, style.no_suspects));
+  if (!suspects.rows.length) return section("suspects", html("p", { class: "how" }, suspects.note));
   const PAGE = 60;
   const used = (key) => [...new Set(suspects.rows.map((row) => row[key]))].sort((a, b) => a - b);
   const choice = (id, key) => html("select", { id }, html("option", { value: "" }, "all"), ...used(key).map((k) => html("option", { value: k }, suspects.classes[k])));
@@ -44,7 +44,7 @@ function gallery(data) {
   restoreFilters(controls, suspects.classes, chosen);
   let limit = PAGE;
   const show = () => {
-    remember(ofPage("filters"), JSON.stringify([suspects.classes, ...controls.map((control) => control.value)]));
+    store(ofPage("filters"), JSON.stringify([suspects.classes, ...controls.map((control) => control.value)]));
     least.textContent = Number(score.value).toFixed(2);
     const kept = chosen();
     count.textContent = `${Math.min(limit, kept.length)} shown of ${kept.length}`;
@@ -53,16 +53,16 @@ function gallery(data) {
   };
   for (const control of controls) control.addEventListener("input", () => { limit = PAGE; show(); });
   more.addEventListener("click", () => { limit += PAGE; show(); });
-  section("suspects", "Suspected labels", data.how.suspects, html("p", { class: "how" }, suspects.note),
-    html("div", { class: "filters" }, html("label", {}, "given", given), html("label", {}, "suggested", suggested), html("label", {}, "score from", score, least), count),
+  section("suspects", html("p", { class: "how" }, suspects.note),
+    html("div", { class: "filters" }, html("label", {}, "given", given), html("label", {}, "suggested", suggested), html("label", {}, "minimum score", score, least), count),
     grid, more);
   show();
 }
 
-// As they were when the page was last open, unless its classes are others or nothing would be left to see.
+// Restores the filters of the last visit, unless the classes have changed or no sample would match.
 function restoreFilters(controls, classes, chosen) {
   const usual = controls.map((control) => control.value);
-  const [known, ...before] = JSON.parse(remembered(ofPage("filters")) ?? "[]");
+  const [known, ...before] = JSON.parse(load(ofPage("filters")) ?? "[]");
   if (JSON.stringify(known) !== JSON.stringify(classes)) return;
   controls.forEach((control, k) => { control.value = before[k]; });
   if (!chosen().length) controls.forEach((control, k) => { control.value = usual[k]; });
@@ -74,12 +74,12 @@ function themeSwitch() {
     if (name) document.documentElement.dataset.theme = name;
     else delete document.documentElement.dataset.theme;
     button.textContent = { "": "◐ system", light: "☀ light", dark: "☾ dark" }[name];
-    remember("theme", name);
+    store("theme", name);
     redrawAll();
   };
   button.addEventListener("click", () => set(names[(names.indexOf(document.documentElement.dataset.theme ?? "") + 1) % names.length]));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
-  set(names.includes(remembered("theme")) ? remembered("theme") : "");
+  set(names.includes(load("theme")) ? load("theme") : "");
 }
 
 function open(data) {
@@ -94,10 +94,10 @@ function open(data) {
   descriptions(data);
   themeSwitch();
   if (data.watching) {
-    addEventListener("pagehide", () => remember(ofPage("scroll"), String(scrollY)));
-    scrollTo(0, Number(remembered(ofPage("scroll")) ?? 0));
+    addEventListener("pagehide", () => store(ofPage("scroll"), String(scrollY)));
+    scrollTo(0, Number(load(ofPage("scroll")) ?? 0));
   }
   document.documentElement.dataset.ready = "true";
 }
 
-open(JSON.parse(document.getElementById("data").textContent));
+open(page);

@@ -1,7 +1,7 @@
-"""The page: one HTML file with everything in it, no network needed.
+"""The report page: one self-contained HTML file that needs no network.
 
-Names of classes, files and methods come from outside: they travel as JSON in which no character can end the script
-element, and the page only ever sets them as text. Its policy lets no request out and runs only its own script.
+Names of classes, files and methods are untrusted. They are embedded as JSON that cannot close the script element, and
+the script sets them only as text. The content security policy blocks all requests and all other scripts.
 """
 
 from __future__ import annotations
@@ -18,40 +18,51 @@ from typing import Any
 
 from vista.analysis.runs import Run
 from vista.files import atomic
+from vista.report import style
 from vista.report.payload import payload
 
 SCRIPTS = ("charts.js", "sections.js", "gallery.js")
 
 
 def write_page(runs: Sequence[Run], path: Path, *, watching: bool = False, refresh_seconds: int = 5) -> None:
-    """Write the page of these runs, whole or not at all; while watching it reloads itself."""
+    """Write the page of some runs atomically.
+
+    Args:
+        runs: Runs from :func:`vista.analysis.read_runs`.
+        path: The HTML file.
+        watching: Whether the page reloads itself.
+        refresh_seconds: Interval between two reloads.
+    """
     text = page(payload(runs, watching=watching), refresh_seconds if watching else None)
     atomic.write(path, text.encode(errors="backslashreplace"))
 
 
 def page(data: dict[str, Any], refresh_seconds: int | None = None) -> str:
-    """The HTML text around the data."""
-    place = files("vista.report")
-    style = place.joinpath("page.css").read_text("utf-8")
-    script = "\n".join(place.joinpath(name).read_text("utf-8") for name in SCRIPTS)
-    policy = f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'"
+    """The HTML text of a payload."""
+    assets = files("vista.report")
+    styles = style.css() + assets.joinpath("page.css").read_text("utf-8")
+    script = "\n".join(assets.joinpath(name).read_text("utf-8") for name in SCRIPTS)
+    policy = f"default-src 'none'; img-src data:; style-src '{_hash(styles)}'; script-src '{_hash(script)}'"
     refresh = "" if refresh_seconds is None else f'<meta http-equiv="refresh" content="{refresh_seconds}">\n'
     parts = {
         "policy": policy,
         "refresh": refresh,
         "title": html.escape(data["title"]),
-        "style": style,
+        "style": styles,
         "data": safe_json(data),
         "script": script,
     }
-    pieces = place.joinpath("page.html").read_text("utf-8").split("@")
-    return "".join(parts[piece] if place % 2 else piece for place, piece in enumerate(pieces))
+    pieces = assets.joinpath("page.html").read_text("utf-8").split("@")
+    return "".join(parts[piece] if k % 2 else piece for k, piece in enumerate(pieces))
 
 
 def safe_json(value: Any) -> str:
-    """JSON that may stand inside a script element: nothing in it can close the element or end a line of script.
+    """JSON for a script element: no character can close the element or end a line of script.
 
-    A byte of a path that is no UTF-8 comes as half a surrogate pair; it is shown as its escape.
+    Bytes of a path that are not UTF-8 are lone surrogates here and are written as escapes.
+
+    >>> safe_json({"name": "</script>"})
+    '{"name":"\\\\u003c/script\\\\u003e"}'
     """
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for character in "<>&\u2028\u2029":

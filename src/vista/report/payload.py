@@ -1,4 +1,4 @@
-"""Everything the page shows, as plain values."""
+"""The contents of the page as JSON values."""
 
 from __future__ import annotations
 
@@ -14,16 +14,28 @@ from vista.analysis.groups import Group, common_labels, grouped
 from vista.analysis.runs import Run
 from vista.analysis.table import COLUMNS, comparison
 from vista.analysis.trajectory import best_epoch
-from vista.report import figures, pictures
-from vista.report.reading import HOW, weights_of_anchors
+from vista.report import figures, images, style
 from vista.runs import folder
 from vista.runs.folder import RunFolder
 
 MOST_SUSPECTS = 500
+WEIGHTS = {
+    "coverage": "The weight of a state is its share of all the blue.",
+    "accuracy": "Every past state is in the teacher, weighted by its accuracy.",
+    "uniform": "Every past state is in the teacher, with equal weights.",
+}
 
 
 def payload(runs: Sequence[Run], *, watching: bool = False) -> dict[str, Any]:
-    """Everything the page shows, as plain values."""
+    """The contents of the page.
+
+    Args:
+        runs: Runs from :func:`vista.analysis.read_runs`.
+        watching: Whether the page reloads itself.
+
+    Returns:
+        JSON values for :func:`vista.report.page.page`.
+    """
     begun = [run for run in runs if len(run)]
     groups = grouped(begun)
     first = runs[0]
@@ -36,11 +48,11 @@ def payload(runs: Sequence[Run], *, watching: bool = False) -> dict[str, Any]:
         + (f" on {_isolated(str(known['data']))}" if known["data"] else ""),
         "subtitle": f"{what}; {counted(len(runs), 'run')}, {counted(epochs, 'epoch')}"
         + (f"; {waiting} still in epoch 1" if waiting else ""),
-        "footer": f"Written by vista {vista.__version__} from the runs' records.",
+        "footer": f"Written by vista {vista.__version__} from the records of the runs.",
         "watching": watching,
-        "how": HOW,
+        "style": style.for_page(len(groups)),
         "table": _table(groups),
-        "figures": _figures(groups) if groups else None,
+        **_figures(groups),
         "suspects": _suspects(groups),
         "runs": [_described(group, run) for group in grouped(runs) for run in group.runs],
     }
@@ -52,7 +64,7 @@ def counted(number: int, name: str) -> str:
 
 
 def _isolated(name: str) -> str:
-    """A name that may run from right to left, so that it does not turn the words around it."""
+    """Isolate a name that may be written from right to left, to keep the order of the words around it."""
     return name if name.isascii() else f"\u2068{name}\u2069"
 
 
@@ -74,31 +86,45 @@ def _table(groups: Sequence[Group]) -> dict[str, Any]:
 
 
 def _figures(groups: Sequence[Group]) -> dict[str, Any]:
-    data = {name: _plain(make(groups)) for name, make in figures.FIGURES.items() if name != "life-expectancy"}
+    """Panels by figure, and the legend of each figure's bands."""
+    if not groups:
+        return {"figures": None, "bands": {}}
+    panels = {name: make(groups) for name, make in figures.FIGURES.items()}
+    panels["forgotten-classes"] = figures.forgotten_classes(groups)
+    data = {name: _plain(own) for name, own in panels.items() if name != "life-expectancy"}
     for panel in data["marginal-coverage"]:
-        panel["reading"] = weights_of_anchors(panel.pop("options"))
-    data["forgotten-classes"] = _plain(figures.forgotten_classes(groups))
+        panel["weighting"] = _explain_weights(panel.pop("options"))
     data["life-expectancy"] = [
         {
             "name": panel.name,
             "seeds": panel.seeds,
             "samples": panel.samples,
             "lifespans": _plain(panel.lifespans),
-            "mean_lifespan": _plain(panel.mean_lifespan),
+            "note": panel.note,
             "columns": [[0, *_trimmed(column.tolist())] for column in panel.by_age.T],
         }
-        for panel in figures.life_expectancy(groups)
+        for panel in panels["life-expectancy"]
     ]
     lines = figures.timeline(groups)
     data["timeline"] = [
         {"name": line.name, "run": line.run, "kept": line.kept, "columns": _since_birth(line.weights)}
         for line in ([line for line in lines if line.kept] or lines)
     ]
-    return data
+    return {"figures": data, "bands": {name: figures.band_label(own) for name, own in panels.items()}}
+
+
+def _explain_weights(options: dict[str, Any]) -> str:
+    """How the anchors of a run are ranked and weighted."""
+    sentences = [WEIGHTS[options["weights"]]]
+    if options["order"] == "newest":
+        sentences.insert(0, "The newest state is ranked first.")
+    if options["smoothing"] > 1:
+        sentences.append(f"Each state is averaged over {options['smoothing']} epochs.")
+    return " ".join(sentences)
 
 
 def _since_birth(weights: Any) -> list[list[float]]:
-    """Per state its first row and its weights from there on."""
+    """For each state its first row and its weights from there on."""
     rounded = np.round(weights, 4)
     return [[s, *_trimmed(rounded[s:, s].tolist())] for s in range(len(weights))]
 
@@ -110,13 +136,13 @@ def _trimmed(values: list[Any]) -> list[Any]:
 
 
 def _suspects(groups: Sequence[Group]) -> dict[str, Any] | None:
-    """Of the run with the highest validation accuracy, among those that have a teacher or a list made by one."""
+    """Suspects of the run with the highest validation accuracy among those with a teacher or a list of suspects."""
     files = (folder.TEACHER, suspect_files.LIST)
     able = [r for g in groups for r in g.runs if r.is_folder and any((r.path / name).exists() for name in files)]
     if not able:
         return None
     run = max(able, key=lambda r: float(r.correct("given")[best_epoch(r.correct("given")) - 1].mean()))
-    found = suspect_files.report_of(RunFolder(run.path), MOST_SUSPECTS)
+    found = suspect_files.run_report(RunFolder(run.path), MOST_SUSPECTS)
     assert found is not None
     rows: list[dict[str, Any]] = [
         {key: value for key, value in row.items() if key != "file" and not key.endswith("_name")}
@@ -124,29 +150,29 @@ def _suspects(groups: Sequence[Group]) -> dict[str, Any] | None:
     ]
     about = f"about {found['estimated']:,} of {found['samples']:,} training labels look wrong"
     none = f"none of {found['samples']:,} training labels looks wrong"
-    chosen = f", of {len(able)} with a teacher the one with the highest validation accuracy" if len(able) > 1 else ""
-    note = f"By {_isolated(str(run.path))}{chosen}: {about if found['estimated'] else none}"
+    chosen = f", the run with the highest validation accuracy of {len(able)} with a teacher" if len(able) > 1 else ""
+    note = f"Found by {_isolated(str(run.path))}{chosen}: {about if found['estimated'] else none}"
     quality = found["quality"]
     if quality is not None and quality["auroc"] is not None:
         note += (
-            f"; {quality['wrong']:,} truly are. AUROC {quality['auroc']:.4f}, average precision "
+            f"; {quality['wrong']:,} are wrong. AUROC {quality['auroc']:.4f}, average precision "
             f"{quality['average_precision']:.4f}"
         )
     if found["estimated"] > len(rows):
-        note += f". The first {len(rows)} are here; the command vista labels writes all"
+        note += f". The first {len(rows)} are shown; the command vista labels writes all"
     try:
-        known = RunFolder(run.path).data().inputs_hash
+        known = RunFolder(run.path).data().inputs_hash  # None in older runs
         data, root, own = (run.config[name] for name in ("data", "root", "own_validation"))
-        uris = pictures.thumbnails(data, root, [row["id"] for row in rows], known, own)
+        uris = images.thumbnails(data, root, [row["id"] for row in rows], known, own)
     except (OSError, ValueError) as error:
-        uris, note = [], f"{note}. No pictures: {error}"
+        uris, note = [], f"{note}. No images: {error}"
     for row, uri in zip(rows, uris):
-        row["picture"] = uri
+        row["image"] = uri
     return {"rows": rows, "classes": list(run.classes or ()), "note": f"{note}."}
 
 
 def _plain(value: Any) -> Any:
-    """Dataclasses and arrays as JSON knows them, shares to five digits, NaN as null."""
+    """Dataclasses and arrays as JSON values, rounded to five digits, NaN as null."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, np.ndarray):

@@ -1,4 +1,4 @@
-"""Keep a page fresh while its runs train."""
+"""Rewrite a page while its runs train."""
 
 from __future__ import annotations
 
@@ -26,14 +26,20 @@ def watch(
     seconds: float = 5.0,
     wait: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Write ``page`` whenever a record has changed, until every run has finished; ``wrote`` hears of it.
+    """Write ``page`` whenever a record changes, until every run has finished.
 
-    ``awaits`` hears which of the places hold no run yet; the others are followed meanwhile.
+    Args:
+        paths: Runs, and folders with runs below them.
+        page: The HTML file.
+        wrote: Called after each write with the runs and whether all have finished.
+        awaits: Called with the paths that hold no run yet; the other runs are shown meanwhile.
+        seconds: Polling interval.
+        wait: Sleeps between two polls.
     """
     before: State | None = None
     awaited: list[Path] = []
     while True:
-        missing = [place for place in map(Path, paths) if not _has_run(place)]
+        missing = [path for path in map(Path, paths) if not _has_run(path)]
         if missing and missing != awaited:
             awaits(missing)
         awaited = missing
@@ -52,12 +58,12 @@ def watch(
         wait(seconds)
 
 
-def _has_run(place: Path) -> bool:
-    return place.is_file() or bool(find_runs(place)) or bool(files_named(recorder.DESCRIPTION, place))
+def _has_run(path: Path) -> bool:
+    return path.is_file() or bool(find_runs(path)) or bool(files_named(recorder.DESCRIPTION, path))
 
 
 def _read_while_written(paths: Sequence[str | Path], wait: Callable[[], None]) -> list[Run]:
-    """A run that is just being written may be caught between two of its files: what fails once is tried again."""
+    """Retry once: a run that is being written may lack one of its files for a moment."""
     try:
         return read_runs(paths)
     except (FileNotFoundError, ValueError):
@@ -66,7 +72,7 @@ def _read_while_written(paths: Sequence[str | Path], wait: Callable[[], None]) -
 
 
 def _state(runs: Sequence[Run]) -> State:
-    """What changes when an epoch ends or a run does; sizes too: two writes may fall on one tick of the disk's clock."""
+    """Modification times and sizes of the files that each epoch changes; two writes may have the same time."""
     found: State = {}
     for run in runs:
         files = (run.path / EPOCHS, run.path / folder.METRICS)

@@ -1,4 +1,4 @@
-"""Reproduction of the paper's tables and figures: which runs they need, and our results beside the paper's numbers."""
+"""Reproduction of the paper's tables and figures: the runs they need, and our numbers next to the paper's."""
 
 from __future__ import annotations
 

@@ -122,7 +122,9 @@ def add(run: RunFolder, results: Path, *, with_bits: bool) -> Path:
         "environment": run.environment(),
         "metrics": run.metrics(),
         "seconds": round(run.seconds(), 1),
-        "epochs": trajectory.lines,
+        "epochs": [
+            {name: value for name, value in line.items() if name != "anchor_weights"} for line in trajectory.lines
+        ],
     }
     if with_bits:
         atomic.write(target.with_suffix(".safetensors"), (run.path / record.COVERAGE).read_bytes())

@@ -35,7 +35,7 @@ def restore(kept: LedgerRecord, out: Path, root: str | None = None) -> RunFolder
         raise FileExistsError(f"{folder} already exists; choose another --out")
     data = source.load(kept.config.data, root, kept.config.own_validation)
     labels, split = labels_and_split(kept.config, data, root)
-    for name, found in ((run_folder.LABELS_HASH, labels.hash), (run_folder.SPLIT_HASH, split.hash)):
+    for name, found in (("labels_hash", labels.hash), ("split_hash", split.hash)):
         if found != kept.data.get(name):
             raise ValueError(f"{kept.path} has {name} {kept.data.get(name)}, but the data give {found}")
     rows, about = array_file.read(kept.bits, record.FORMAT, record.VERSION)

@@ -27,6 +27,8 @@ from vista.noise import NoisyLabels
 from vista.runs import checkpoint, lock
 from vista.runs.config import TrainConfig
 from vista.runs.description import DataDescription
+from vista.runs.predictions import FILE as PREDICTIONS
+from vista.runs.predictions import Predictions
 from vista.runs.record import COVERAGE, EPOCHS, TIMINGS, Record
 from vista.split import Split
 
@@ -39,7 +41,8 @@ LONGEST_NAME = 255  # bytes, on common file systems
 Which = Literal["best", "last"]
 WEIGHTS: dict[Which, str] = {"best": "best.safetensors", "last": "last.safetensors"}
 VERIFIED = frozenset((
-    CONFIG, ENVIRONMENT, DATA, METRICS, LABELS, SPLIT, TEACHER, *WEIGHTS.values(), EPOCHS, TIMINGS, COVERAGE,
+    CONFIG, ENVIRONMENT, DATA, METRICS, LABELS, SPLIT, TEACHER, PREDICTIONS, *WEIGHTS.values(), EPOCHS, TIMINGS,
+    COVERAGE,
 ))  # fmt: skip
 OWN = VERIFIED | {MANIFEST, EARLIER, TENSORBOARD, checkpoint.FOLDER, checkpoint.BLOBS, lock.FILE}
 LITTER = frozenset((".DS_Store", "Thumbs.db", "desktop.ini"))  # files of file managers
@@ -175,6 +178,12 @@ class RunFolder:
         if "teacher" not in tensors:
             raise DamagedFile(self.path / TEACHER, "it has no tensor 'teacher'")
         return tensors["teacher"]
+
+    def predictions(self) -> Predictions:
+        """Predicted classes of the training samples by epoch, their mean prediction, and the final logits."""
+        if (self.path / PREDICTIONS).exists():
+            self._verified(PREDICTIONS)
+        return Predictions.load(self.path)
 
     def weights(self, which: Which) -> dict[str, Tensor]:
         """Weights of the best validation epoch, or of the last epoch."""

@@ -10,6 +10,7 @@ from torch import nn
 
 from vista import models
 from vista.core import collectives
+from vista.core.evidence import Evidence
 from vista.data.augment import Augmentation, CutMix
 from vista.data.loader import Loader
 from vista.files import atomic
@@ -44,6 +45,8 @@ def build_training(run: ResolvedRun, folder: RunFolder, earlier: dict[str, nn.Mo
     preflight.check_augmentation(run, samples)
     preflight.check_channels_first(config, samples)
     network, method = build_network_and_method(run, samples, earlier)
+    evidence = Evidence(len(samples.train), len(samples.description.classes), device)
+    method.evidence = evidence
     preflight.check_network(config, samples, network)
     trainable = [p for p in (*network.parameters(), *method.parameters()) if p.requires_grad]
     optimizer = make_optimizer(config, trainable, device)
@@ -58,7 +61,8 @@ def build_training(run: ResolvedRun, folder: RunFolder, earlier: dict[str, nn.Mo
         compile_network=config.compile,
         capture=config.capture,
     )
-    preflight.check_disk_space(Path(config.checkpoint_dir or folder.path), network, method)
+    checkpoints = preflight.bytes_of_checkpoints(network, method, evidence.nbytes(config.epochs))
+    preflight.check_disk_space(Path(config.checkpoint_dir or folder.path), checkpoints, method)
     network.train()
     if engine.stream is not None:  # the work above was enqueued on the current stream and must be done first
         engine.stream.wait_stream(torch.cuda.current_stream(device))
@@ -71,6 +75,7 @@ def build_training(run: ResolvedRun, folder: RunFolder, earlier: dict[str, nn.Mo
         optimizer=optimizer,
         loader=loader,
         engine=engine,
+        evidence=evidence,
         record=Record({VAL_GIVEN: len(samples.val), VAL_TRUE: len(samples.val), TEST: len(samples.test)}),
         rng=TorchRng(config.seed, device) if models.is_from_outside(config.network) else None,
         threads=_cpu_threads(config, folder, samples) if device.type == "cpu" else None,

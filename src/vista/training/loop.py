@@ -51,8 +51,8 @@ class Saving:
 
     checkpoints: Checkpoints
     stop: Stop
-    held: HeldFolder | None  # the locked run folder, in rank 0
     last: float = field(default_factory=time.monotonic)
+    held: HeldFolder | None = None  # the locked run folder, in rank 0
 
 
 def train(config: TrainConfig, out: str | Path, stop: Stop | None = None, role: str | None = None) -> Iterator[Event]:
@@ -81,7 +81,7 @@ def train(config: TrainConfig, out: str | Path, stop: Stop | None = None, role: 
             checkpoints.root = Path(run.config.checkpoint_dir or folder.path)
             earlier = yield from _train_earlier_runs(run, folder, stop)
             training = build_training(run, folder, earlier)
-            saving = Saving(checkpoints, stop or Stop(), held)
+            saving = Saving(checkpoints, stop or Stop(), held=held)
             metrics = yield from training.in_context(_train_epochs(training, saving, role))
     yield Finished(folder.path, metrics, role)
 
@@ -133,6 +133,7 @@ def _train_steps(training: Training, saving: Saving) -> Iterator[Event]:
 def _end_epoch(training: Training, saving: Saving, began: float) -> Iterator[Event]:
     """Evaluate, call the method's ``end_epoch``, keep the best weights, write the record."""
     samples, method = training.samples, training.method
+    training.evidence.end_epoch()
     trained = time.monotonic()
     _broadcast_buffers(training.network)
     evaluated = method.evaluated(training.network)

@@ -106,15 +106,14 @@ def _state_restored(network: nn.Module, device: torch.device) -> Iterator[None]:
             buffer.copy_(value)
 
 
-def bytes_of_checkpoints(network: nn.Module, method: Method) -> int:
+def bytes_of_checkpoints(network: nn.Module, method: Method, evidence: int) -> int:
     """Upper bound on disk space: each checkpoint holds weights, momentum, best weights and the method's state."""
     weights: int = sum(t.nbytes for t in network.state_dict().values())
-    return checkpoint.AT_ONCE * (3 * weights + method.bytes_changing()) + method.bytes_written_once()
+    return checkpoint.AT_ONCE * (3 * weights + method.bytes_changing() + evidence) + method.bytes_written_once()
 
 
-def check_disk_space(root: Path, network: nn.Module, method: Method) -> None:
+def check_disk_space(root: Path, needed: int, method: Method) -> None:
     """The disk of the checkpoint folder ``root`` must have space for the checkpoints at the end of the run."""
-    needed = bytes_of_checkpoints(network, method)
     path = root.parent if checkpoint.is_in_checkpoint_dir(root) else root
     path.mkdir(parents=True, exist_ok=True)
     free, held = shutil.disk_usage(path).free, checkpoints_size(root)

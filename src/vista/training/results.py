@@ -13,6 +13,7 @@ from vista import metrics
 from vista.core import collectives, coverage
 from vista.files import atomic
 from vista.runs.folder import METRICS, TEACHER, WEIGHTS
+from vista.runs.predictions import Predictions
 from vista.runs.record import Record
 from vista.training.network import build_network, on_device
 from vista.training.state import Training
@@ -21,12 +22,13 @@ FORMAT = 1
 
 
 def finish(training: Training) -> dict[str, Any]:
-    """Write weights, teacher, checksums and metrics; metrics.json last, because it marks the run as finished."""
+    """Write all results; metrics.json last, because it marks the run as finished."""
     path, config = training.folder.path, training.config
     weights = {"best": training.best_weights, "last": training.method.evaluated(training.network).state_dict()}
     epochs = {"best": training.best_epoch, "last": config.epochs}
     fused = training.method.fused_predictions()
     result: dict[str, Any] = {"format": FORMAT}
+    final_logits: dict[str, Tensor] = {}
     network = on_device(build_network(config, training.samples.description), training.device)
     for which, name in WEIGHTS.items():
         network.load_state_dict(weights[which])
@@ -34,18 +36,24 @@ def finish(training: Training) -> dict[str, Any]:
             "val": training.logits(network, training.samples.val),
             "test": training.logits(network, training.samples.test),
         }
+        final_logits |= {f"{which}.{part}": values for part, values in logits.items()}
         result[which] = {"epoch": epochs[which], **_reports(training, logits)}
         if collectives.rank() == 0:
             atomic.write(path / name, tensors_to_bytes(_plain(weights[which])))
     if fused is not None:
         alone = {which: result[which] for which in WEIGHTS}
-        reports = _reports(training, {"val": fused[0].log(), "test": fused[1].log()})
+        fused_logits = {"val": fused[0].log(), "test": fused[1].log()}
+        final_logits |= {f"fused.{part}": values for part, values in fused_logits.items()}
+        reports = _reports(training, fused_logits)
         result |= {which: {"epoch": epochs[which], **reports} for which in WEIGHTS}
         result["network"] = alone
     result["deviation_gap"] = mean_deviation_gaps(training.record)
     counts = [line["anchors"] for line in training.record.lines if "anchors" in line]
     result["anchors_max"] = max(counts) if counts else None
+    mean = training.evidence.mean()  # sums over all processes
     if collectives.rank() == 0:
+        kept = {name: values.float().cpu().numpy() for name, values in final_logits.items()}
+        Predictions(training.evidence.classes(), mean, kept).save(path)
         teacher = training.method.final_teacher()
         if teacher is not None:
             atomic.write(path / TEACHER, tensors_to_bytes({"teacher": teacher.half().cpu().contiguous()}))

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from vista.core import collectives
+from vista.core.evidence import Evidence
 from vista.core.store import WrittenOnce
 from vista.core.validation import first_few
 from vista.data.loader import Inputs, Loader
@@ -41,6 +42,7 @@ class Training:
     optimizer: torch.optim.SGD
     loader: Loader
     engine: Engine
+    evidence: Evidence
     record: Record
     rng: TorchRng | None = None  # for a custom network, which draws from torch's global generators
     threads: int | None = None  # CPU threads; None leaves the process's setting
@@ -119,6 +121,7 @@ class Training:
             "best_epoch": self.best_epoch,
             "best_accuracy": self.best_accuracy,
             "best": WrittenOnce({str(self.best_epoch): dict(self.best_weights)} if self.best_weights else {}),
+            "evidence": self.evidence.state(),
             "record": self.record.state(),
         }
 
@@ -135,6 +138,7 @@ class Training:
         self.best_epoch, self.best_accuracy = state["best_epoch"], state["best_accuracy"]
         self.best_weights = {k: v.to(self.device) for group in state["best"].values() for k, v in group.items()}
         self.record = Record.from_state(state["record"])
+        self.evidence.load(state.get("evidence"), self.epoch - 1)  # absent in checkpoints of older versions
         self.begin_epoch(state["steps_done"])
         self.engine.losses.copy_(state["losses"])
 

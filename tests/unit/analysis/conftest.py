@@ -1,4 +1,4 @@
-"""``made_runs.py`` beside this file makes the runs that tests of analysis, report and page look at."""
+"""``made_runs.py`` in this folder makes the runs for the tests of analysis, report and page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs made by hand: a trajectory small enough to work out on paper, and whole run folders without a training."""
+"""Synthetic runs: a trajectory small enough to verify by hand, and complete run folders without training."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vista.runs.record import TEST, VAL_GIVEN, VAL_TRUE, Record
 from vista.split import Split, stratified
 from vista.training.results import mean_deviation_gaps
 
-# 4 epochs x 6 samples. Right at the end are the samples 1, 2, 3 and 4; sample 0 was known and is lost.
+# 4 epochs x 6 samples. At the end samples 1, 2, 3 and 4 are right; sample 0 was right and is lost.
 HAND = np.array(
     [
         [1, 1, 0, 0, 0, 0],
@@ -44,7 +44,7 @@ def record_of(**sets: np.ndarray) -> Record:
 
 
 def hand_run(name: str = "hand", correct: np.ndarray = HAND, **fields: Any) -> Run:
-    """A run in memory; ``config`` and the rest as asked for."""
+    """A run in memory; ``fields`` are those of :class:`Run`."""
     return Run(name, Path(name), record_of(val_given=correct), **fields)
 
 
@@ -64,7 +64,7 @@ def write_run(
     teacher: bool = False,
     correct: np.ndarray | None = None,
 ) -> Path:
-    """A run's folder as a training leaves it, but for the weights; labels, split and bits are functions of the seed."""
+    """Write a run folder as training leaves it, without weights; labels, split and bits are functions of the seed."""
     path.mkdir(parents=True)
     config = TrainConfig(data=data, noise=noise, method=method, options=options or {}, epochs=max(epochs, 2), seed=seed,
                          validation=validation, device="cpu", precision="fp32")  # fmt: skip
@@ -72,7 +72,9 @@ def write_run(
     split = stratified(labels.given, validation, seed)
     _write_json(path / "config.json", config.to_json())
     hashes = {"labels_hash": labels.hash, "split_hash": split.hash}
-    _write_json(path / "data.json", {"classes": list(classes), "name": data, "sample_shape": [1, 8, 8], **hashes})
+    _write_json(
+        path / "data.json", {"format": 1, "classes": list(classes), "name": data, "sample_shape": [1, 8, 8], **hashes}
+    )
     _write_json(path / "environment.json", {"torch": "2.6", "device": "a <b>machine</b>", "commit": None})
     labels.save(path / "labels.safetensors")
     split.save(path / "split.safetensors")
@@ -94,8 +96,8 @@ def noisy_labels(samples: int, num_classes: int, noise: str, seed: int) -> Noisy
     return NoisyLabels(given, true, noise, seed)
 
 
-def write_pictures(path: Path, samples: int = 60, num_classes: int = 3, side: int = 8) -> str:
-    """Pictures for :func:`write_run`, as ``npz:PATH``."""
+def write_images(path: Path, samples: int = 60, num_classes: int = 3, side: int = 8) -> str:
+    """Write images for :func:`write_run`; returns ``npz:PATH``."""
     generator = np.random.default_rng(3)
     images = generator.integers(0, 256, (samples, side, side, 3), dtype=np.uint8)
     labels = np.arange(samples) % num_classes
@@ -126,7 +128,7 @@ def _metrics(record: Record, epochs: int) -> dict[str, Any]:
 
 
 def _teacher(labels: NoisyLabels, split: Split, num_classes: int, seed: int) -> np.ndarray:
-    """Believes the true labels, a little less than surely."""
+    """Predicts the true labels with probabilities a little below 1."""
     noise = np.random.default_rng([seed, 9]).random((len(split.train), num_classes)) * 0.2
     probs = np.eye(num_classes)[labels.true[split.train]] + noise
     return (probs / probs.sum(axis=1, keepdims=True)).astype(np.float16)

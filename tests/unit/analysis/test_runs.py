@@ -1,4 +1,4 @@
-"""Runs are read from folders, recorders and other tools; what is damaged or not whole is refused by name."""
+"""Runs are read from run folders, recorders and .npz files; damaged and incomplete ones are rejected."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_runs import BASIC, HAND, record_of, write_run
+from made_runs import BASIC, HAND, hand_run, record_of, write_run
 
 from vista.analysis import TrajectoryRecorder, grouped, read_run, read_runs
 from vista.files import array_file
@@ -16,7 +16,7 @@ from vista.runs.folder import RunFolder
 from vista.runs.record import FORMAT, VERSION
 
 
-def test_a_folder_tells_what_the_run_was(tmp_path: Path) -> None:
+def test_a_run_folder_is_read(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "ce-seed0", method="vista", options={"tau": 0.01}))
     assert (run.name, run.epochs, len(run), run.samples) == ("ce-seed0", 4, 4, 45)
     assert run.options == {**BASIC, "tau": 0.01}
@@ -24,7 +24,7 @@ def test_a_folder_tells_what_the_run_was(tmp_path: Path) -> None:
     assert run.keeps_anchors
 
 
-def test_its_validation_labels_are_those_of_its_split(tmp_path: Path) -> None:
+def test_validation_labels_are_those_of_the_split(tmp_path: Path) -> None:
     folder = RunFolder(write_run(tmp_path / "run"))
     labels, val = folder.labels(), folder.split().val
     run = read_run(folder.path)
@@ -39,12 +39,12 @@ def test_its_validation_labels_are_those_of_its_split(tmp_path: Path) -> None:
      ("human", "true"), ("none", "given"),
      ("file:labels.csv", "given")],
 )  # fmt: skip
-def test_forgetting_is_judged_by_true_labels_where_these_are_known(tmp_path: Path, noise: str, judged: str) -> None:
-    """Of a label file nobody knows which side is right."""
+def test_forgetting_uses_true_labels_where_they_are_known(tmp_path: Path, noise: str, judged: str) -> None:
+    """A label file does not say which labels are right."""
     assert read_run(write_run(tmp_path / "run", noise=noise)).best_labels == judged
 
 
-def test_a_recorded_training_is_over_with_its_last_epoch_and_a_file_always(tmp_path: Path) -> None:
+def test_a_recorded_training_is_over_after_its_planned_epochs_and_a_file_always(tmp_path: Path) -> None:
     for epochs, over in [(1, True), (2, False), ("many", False)]:
         folder = tmp_path / str(epochs)
         TrajectoryRecorder(folder, [0, 1, 2], config={"epochs": epochs}).end_epoch(np.eye(3))
@@ -53,7 +53,7 @@ def test_a_recorded_training_is_over_with_its_last_epoch_and_a_file_always(tmp_p
     assert read_run(tmp_path / "theirs.npz").is_over
 
 
-def test_labels_that_are_not_those_of_the_record_are_refused(tmp_path: Path) -> None:
+def test_labels_that_do_not_match_the_record_are_rejected(tmp_path: Path) -> None:
     TrajectoryRecorder(tmp_path, [0, 1, 2]).end_epoch(np.eye(3))
     about = json.loads((tmp_path / "trajectory.json").read_text())
     (tmp_path / "trajectory.json").write_text(json.dumps({**about, "val_labels": [0, 1]}))
@@ -61,17 +61,17 @@ def test_labels_that_are_not_those_of_the_record_are_refused(tmp_path: Path) -> 
         read_run(tmp_path)
 
 
-def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_a_run_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FileNotFoundError, match=r"empty is no run: it has no config\.json, and there is no run below"):
+    with pytest.raises(FileNotFoundError, match=r"empty is not a run: it has no config\.json, and no run is below"):
         read_runs([tmp_path / "empty"])
     with pytest.raises(FileNotFoundError, match="nowhere does not exist"):
         read_runs([tmp_path / "nowhere"])
-    with pytest.raises(ValueError, match="no run was named"):
+    with pytest.raises(ValueError, match="no run given"):
         read_runs([])
 
 
-def test_a_record_cut_short_is_refused(tmp_path: Path) -> None:
+def test_a_truncated_record_is_rejected(tmp_path: Path) -> None:
     run = write_run(tmp_path / "bits")
     bits = run / "coverage.safetensors"
     bits.write_bytes(bits.read_bytes()[:-3])
@@ -88,10 +88,10 @@ def test_a_record_cut_short_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["data.json", "environment.json", "labels.safetensors", "split.safetensors"])
-def test_a_run_that_is_not_whole_is_refused(tmp_path: Path, name: str) -> None:
+def test_an_incomplete_run_is_rejected(tmp_path: Path, name: str) -> None:
     run = write_run(tmp_path / "run")
     (run / name).unlink()
-    with pytest.raises(FileNotFoundError, match=f"run is no whole run: it has no {name}"):
+    with pytest.raises(FileNotFoundError, match=f"run is an incomplete run: it has no {name}"):
         read_run(run)
 
 
@@ -103,22 +103,22 @@ def test_a_missing_epoch_is_named(tmp_path: Path) -> None:
         read_run(run)
 
 
-def test_one_class_only_is_refused(tmp_path: Path) -> None:
+def test_a_single_class_is_rejected(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     data = json.loads((run / "data.json").read_text())
     (run / "data.json").write_text(json.dumps({**data, "classes": ["cat"]}))
-    with pytest.raises(ValueError, match="run has one class only"):
+    with pytest.raises(ValueError, match="run must have at least 2 class names, got only 'cat'"):
         read_run(run)
 
 
 @pytest.mark.parametrize(
     ("classes", "message"),
     [
-        ([], "run has no class names"),
-        (["cat", "dog"], "run has 2 class names, but a validation sample of class 2"),
+        ([], "run must have at least 2 class names, got none"),
+        (["cat", "dog"], r"run must have at least 3 class names \(.* has class 2\), got 2"),
     ],
 )
-def test_fewer_class_names_than_classes_are_refused(tmp_path: Path, classes: list[str], message: str) -> None:
+def test_too_few_class_names_are_rejected(tmp_path: Path, classes: list[str], message: str) -> None:
     run = write_run(tmp_path / "run")
     data = json.loads((run / "data.json").read_text())
     (run / "data.json").write_text(json.dumps({**data, "classes": classes}))
@@ -127,7 +127,7 @@ def test_fewer_class_names_than_classes_are_refused(tmp_path: Path, classes: lis
 
 
 @pytest.mark.parametrize("name", ["ece", "aurc"])
-def test_metrics_that_lack_what_the_table_shows_are_refused(tmp_path: Path, name: str) -> None:
+def test_metrics_that_lack_a_column_of_the_table_are_rejected(tmp_path: Path, name: str) -> None:
     run = write_run(tmp_path / "run")
     metrics = json.loads((run / "metrics.json").read_text())
     del metrics["best"]["test"][name]
@@ -136,7 +136,7 @@ def test_metrics_that_lack_what_the_table_shows_are_refused(tmp_path: Path, name
         read_run(run)
 
 
-def test_a_record_that_does_not_follow_the_given_labels_is_refused(tmp_path: Path) -> None:
+def test_a_record_without_the_given_labels_is_rejected(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     record_of(val_given=HAND, test=HAND).write(run)
     bits, about = array_file.read(run / "coverage.safetensors", FORMAT, VERSION)
@@ -144,11 +144,11 @@ def test_a_record_that_does_not_follow_the_given_labels_is_refused(tmp_path: Pat
     (run / "coverage.safetensors").write_bytes(
         array_file.to_bytes({"test": bits["test"]}, FORMAT, VERSION, sizes=sizes)
     )
-    with pytest.raises(ValueError, match="run does not say which validation samples were right"):
+    with pytest.raises(ValueError, match="run has no record of correctness against given labels"):
         read_run(run)
 
 
-def test_other_tools_come_in_through_npz(tmp_path: Path) -> None:
+def test_npz_files_of_other_tools_are_read(tmp_path: Path) -> None:
     file = tmp_path / "theirs.npz"
     labels = [0, 1, 0, 1, 0, 1]
     np.savez(file, correct=HAND.astype(int), correct_true=~HAND, test=HAND[:, :2], labels=labels, classes=["a", "b"])
@@ -169,22 +169,25 @@ def test_other_tools_come_in_through_npz(tmp_path: Path) -> None:
     ("arrays", "message"),
     [
         ({"right": HAND}, "has no key 'correct'"),
-        ({"correct": HAND * 2}, r"'correct' is int64 of shape \(4, 6\), but bool or 0/1"),
+        ({"correct": HAND * 2}, r"'correct' must be bool or 0/1 \[epochs, samples\], got int64 of shape \(4, 6\)"),
         ({"correct": HAND, "test": HAND[:3]}, r"'test' has shape \(3, 6\), but 'correct' has \(4, 6\)"),
         (
             {"correct": HAND, "correct_true": HAND[:, :5]},
             r"'correct_true' has shape \(4, 5\), but 'correct'",
         ),
-        ({"correct": HAND[:0]}, r"'correct' is bool of shape \(0, 6\), but bool or 0/1 \[epochs, samples\] is needed"),
-        ({"correct": HAND, "labels": [0.0] * 6}, r"'labels' is float64 of shape \(6,\), but int \[6\]"),
-        ({"correct": HAND, "true_labels": [0, 1, -1, 0, 1, 0]}, r"true_labels\[2\] is -1, which is none"),
-        ({"correct": HAND, "labels": [0, 1]}, r"'labels' is int64 of shape \(2,\), but int \[6\]"),
-        ({"correct": HAND, "labels": [0, 1, 2, 0, 1, 2], "classes": ["a", "b"]}, r"labels\[2\] is 2, which is none"),
-        ({"correct": HAND, "classes": ["a"]}, "has one class only"),
+        ({"correct": HAND[:0]}, r"'correct' must be bool or 0/1 \[epochs, samples\], got bool of shape \(0, 6\)"),
+        ({"correct": HAND, "labels": [0.0] * 6}, r"'labels' must be int \[6\], got float64 of shape \(6,\)"),
+        ({"correct": HAND, "true_labels": [0, 1, -1, 0, 1, 0]}, r"true_labels\[2\] is -1, which is not a class index"),
+        ({"correct": HAND, "labels": [0, 1]}, r"'labels' must be int \[6\], got int64 of shape \(2,\)"),
+        (
+            {"correct": HAND, "labels": [0, 1, 2, 0, 1, 2], "classes": ["a", "b"]},
+            r"labels\[2\] is 2, which is not",
+        ),
+        ({"correct": HAND, "classes": ["a"]}, "must have at least 2 class names"),
         ({"correct": np.array([[{}]], dtype=object)}, r"no readable \.npz file of plain arrays"),
     ],
 )
-def test_a_bad_npz_is_refused_by_key(tmp_path: Path, arrays: dict, message: str) -> None:
+def test_an_invalid_npz_is_rejected_by_key(tmp_path: Path, arrays: dict, message: str) -> None:
     np.savez(tmp_path / "bad.npz", **arrays)
     with pytest.raises(ValueError, match=message):
         read_run(tmp_path / "bad.npz")
@@ -206,7 +209,7 @@ def test_a_bad_npz_is_refused_by_key(tmp_path: Path, arrays: dict, message: str)
     ],
     ids=str,
 )
-def test_a_recorders_training_may_be_described_by_anything(tmp_path: Path, options: Any) -> None:
+def test_a_recorder_accepts_any_method_options(tmp_path: Path, options: Any) -> None:
     TrajectoryRecorder(tmp_path, [0, 1, 2], config={"method": "mine", "options": options})
     assert read_run(tmp_path).options == BASIC
 
@@ -220,15 +223,45 @@ def test_a_recorders_training_may_be_described_by_anything(tmp_path: Path, optio
         ('{"format": 1, "config": {}, "classes": [], "val_labels": [], "true_labels": 3}', "true_labels is 3"),
     ],
 )
-def test_a_damaged_description_is_named(tmp_path: Path, content: str, message: str) -> None:
+def test_a_damaged_description_is_rejected(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "trajectory.json").write_text(content)
     with pytest.raises(ValueError, match=rf"trajectory\.json is damaged: {message}"):
         read_run(tmp_path)
 
 
-def test_a_description_of_another_format_is_refused(tmp_path: Path) -> None:
+def test_a_description_of_another_format_is_rejected(tmp_path: Path) -> None:
     TrajectoryRecorder(tmp_path, [0, 1, 2])
     about = json.loads((tmp_path / "trajectory.json").read_text())
     (tmp_path / "trajectory.json").write_text(json.dumps({**about, "format": 2}))
     with pytest.raises(ValueError, match=r"trajectory\.json has format 2, but this version reads format 1"):
         read_run(tmp_path)
+
+
+RECORDED = [{"1": 1.0}, {"2": 1.0}, {"1": 0.25, "3": 0.75}, {}]
+
+
+def test_recorded_anchor_weights_are_read() -> None:
+    run = hand_run()
+    for line, weights in zip(run.record.lines, RECORDED, strict=True):
+        line |= {"anchors": len(weights), "anchor_weights": weights}
+    assert run.anchor_weights.tolist() == [[1, 0, 0, 0], [0, 1, 0, 0], [0.25, 0, 0.75, 0], [0, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("recorded", [0, 3])
+def test_a_record_without_all_anchor_weights_is_replayed(recorded: int) -> None:
+    run = hand_run(config={"options": {"tau": 0.0}})
+    for line, weights in list(zip(run.record.lines, RECORDED, strict=True))[:recorded]:
+        line |= {"anchors": 1, "anchor_weights": weights}
+    assert run.anchor_weights == pytest.approx(
+        np.array([[1, 0, 0, 0], [0, 1, 0, 0], [0, 0.8, 0.2, 0], [0, 0.8, 0, 0.2]])
+    )
+
+
+@pytest.mark.parametrize(
+    "weights", [None, [1.0], {"2": 1.0}, {"0": 1.0}, {"x": 1.0}, {"1": "much"}, {"1": 2.0}], ids=str
+)
+def test_damaged_anchor_weights_are_rejected(weights: Any) -> None:
+    run = hand_run(correct=HAND[:1])
+    run.record.lines[0]["anchor_weights"] = weights
+    with pytest.raises(ValueError, match="hand is damaged: anchor_weights of epoch 1 must be weights"):
+        _ = run.anchor_weights

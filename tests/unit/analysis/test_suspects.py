@@ -1,4 +1,4 @@
-"""Suspected labels: the score worked out by hand, the files, and what the ranking is worth."""
+"""Suspected labels: the score verified by hand, the files, and the quality of the ranking."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROBS = np.array([[0.8, 0.2], [0.6, 0.4], [0.1, 0.9], [0.3, 0.7]])
 GIVEN = np.array([0, 0, 0, 1])
 
 
-def test_the_score_is_the_other_classs_share_of_belief_each_measured_by_what_is_usual_for_it() -> None:
+def test_the_score_compares_probabilities_relative_to_their_class_thresholds() -> None:
     assert suspects.thresholds(PROBS, GIVEN) == pytest.approx([0.5, 0.7])
     score, other = suspects.scores(PROBS, GIVEN)
     # Sample 2: 0.9 / 0.7 for class 1 against 0.1 / 0.5 for its own; sample 3: 0.3 / 0.5 against 0.7 / 0.7.
@@ -28,32 +28,32 @@ def test_the_score_is_the_other_classs_share_of_belief_each_measured_by_what_is_
     assert other.tolist() == [1, 1, 1, 0]
 
 
-def test_a_class_that_nobody_was_given_is_never_suggested() -> None:
+def test_an_unused_class_is_never_suggested() -> None:
     probs = np.array([[0.1, 0.2, 0.7], [0.2, 0.1, 0.7]])
     assert suspects.scores(probs, np.array([0, 1]))[1].tolist() == [1, 0]
 
 
-def test_what_nobody_believes_in_is_no_ground_for_suspicion() -> None:
+def test_classes_with_probability_zero_everywhere() -> None:
     probs = np.array([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
     score, other = suspects.scores(probs, np.array([0, 1, 1]))
-    assert other.tolist() == [1, 0, 0], "class 2 was given to nobody"
+    assert other.tolist() == [1, 0, 0], "no sample is labelled 2"
     assert score.tolist() == [0.0, 1.0, 0.5]
-    # Nobody who was given class 1 believes in it: there is no usual belief to measure by, so others' counts as it is.
+    # Class 1 has threshold 0, so its probabilities are used without a threshold.
     score, _ = suspects.scores(np.array([[0.6, 0.4], [1.0, 0.0]]), np.array([0, 1]))
     assert score == pytest.approx([0.4 / (0.4 + 0.6 / 0.6), 1.0])
 
 
 def test_the_estimate_scales_the_confident_joint_to_each_class() -> None:
-    # Of the three given class 0, samples 0, 1 (class 0) and 2 (class 1) reach a threshold: a third is elsewhere.
+    # Of the three labelled 0, samples 0, 1 (class 0) and 2 (class 1) reach a threshold: a third is elsewhere.
     assert suspects.estimated_errors(PROBS, GIVEN) == 1
-    # A teacher that is sure of everything: the threshold of class 1 is 1, which the fourth sample reaches and no more.
+    # One-hot probabilities: the threshold of class 1 is 1, which the fourth sample reaches exactly.
     assert suspects.estimated_errors(np.eye(2)[[0, 0, 0, 1, 1, 1]], np.array([0, 0, 0, 0, 1, 1])) == 1
-    # The only sample given class 1 reaches both thresholds, and believes in class 0.
+    # The only sample labelled 1 reaches both thresholds, and class 0 is more likely.
     assert suspects.estimated_errors(np.array([[0.8, 0.2], [0.8, 0.2], [0.9, 0.1]]), np.array([0, 0, 1])) == 1
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_estimate_is_what_counting_sample_by_sample_gives(seed: int) -> None:
+def test_the_estimate_equals_a_count_sample_by_sample(seed: int) -> None:
     generator = np.random.default_rng(seed)
     probs, given = generator.dirichlet([0.5, 1.0, 2.0], 60), generator.integers(0, 3, 60)
     usual = [np.mean([row[k] for row, label in zip(probs, given, strict=True) if label == k]) for k in range(3)]
@@ -66,13 +66,13 @@ def test_the_estimate_is_what_counting_sample_by_sample_gives(seed: int) -> None
     assert suspects.estimated_errors(probs, given) == round(expected)
 
 
-def test_of_those_equally_suspect_the_first_comes_first() -> None:
+def test_ties_keep_the_order_of_the_samples() -> None:
     given, doubtful = np.arange(200) % 2, np.arange(200) % 3 == 0
     found = suspect_labels(np.eye(2)[given ^ doubtful], given)
     assert found.ids.tolist() == [*np.flatnonzero(doubtful), *np.flatnonzero(~doubtful)]
 
 
-def test_the_ranking_begins_with_the_most_suspect_and_leaves_unlabelled_ones_out() -> None:
+def test_the_ranking_starts_with_the_most_suspect_and_omits_unlabelled_samples() -> None:
     probs = np.vstack([PROBS, [[0.5, 0.5]]])
     found = suspect_labels(probs, [*GIVEN, -1], ids=[10, 11, 12, 13, 14], true=[0, 0, 1, 1, 0])
     assert found.ids.tolist() == [12, 13, 11, 10]
@@ -82,8 +82,8 @@ def test_the_ranking_begins_with_the_most_suspect_and_leaves_unlabelled_ones_out
     assert quality == {"wrong": 1, "precision_at": {"1": 1.0}, "auroc": 1.0, "average_precision": 1.0}
 
 
-def test_probabilities_in_half_precision_and_rows_of_zeros_are_let_in() -> None:
-    """A teacher is kept in float16, and of a sample that was never trained on it may say nothing."""
+def test_float16_probabilities_and_rows_of_zeros_are_accepted() -> None:
+    """A teacher is stored in float16; the row of a sample that was never trained on may be zero."""
     probs = np.random.default_rng(0).dirichlet(np.full(100, 0.1), 50).astype(np.float16)
     probs[7] = 0
     found = suspect_labels(probs, np.arange(50) % 10)
@@ -105,25 +105,29 @@ def test_the_quality_of_a_ranking() -> None:
 @pytest.mark.parametrize(
     ("probs", "given", "message"),
     [
-        (PROBS, [0, 0, 0, 0], "one class only"),
+        (PROBS, [0, 0, 0, 0], "given must contain at least 2 classes, got one"),
         (PROBS, [0, 1, 2, 0], r"given\[2\] is 2, but num_classes is 2"),
         (PROBS, [0, -2, 1, 0], r"given\[1\] is -2, but num_classes is 2"),
-        (PROBS, [0, 1], r"given is int64 of shape \(2,\), but integers \[4\]"),
-        (np.where(PROBS == 0.9, np.nan, PROBS), GIVEN, r"probs\[2, 1\] is nan"),
-        (np.where(PROBS == 0.9, -0.1, PROBS), GIVEN, r"probs\[2, 1\] is -0\.1"),
-        (np.array([[0.0, np.inf], *PROBS[1:]]), GIVEN, r"probs\[0, 1\] is inf"),
-        (10 * PROBS, GIVEN, r"probs\[0\] sums to 10, but probabilities sum to 1: give softmax\(logits\)"),
-        (PROBS / 2, GIVEN, r"probs\[0\] sums to 0\.5, but probabilities sum to 1: give softmax\(logits\)"),
-        (PROBS[0], GIVEN[:2], r"probs has shape \(2,\), but \[samples, classes\]"),
-        (np.zeros((0, 2)), np.zeros(0, np.int64), r"probs has shape \(0, 2\)"),
+        (PROBS, [0, 1], r"given must be integers \[4\], got int64 of shape \(2,\)"),
+        (np.where(PROBS == 0.9, np.nan, PROBS), GIVEN, r"probs\[2, 1\] must be finite and at least 0, got nan"),
+        (np.where(PROBS == 0.9, -0.1, PROBS), GIVEN, r"probs\[2, 1\] must be finite and at least 0, got -0\.1"),
+        (np.array([[0.0, np.inf], *PROBS[1:]]), GIVEN, r"probs\[0, 1\] must be finite and at least 0, got inf"),
+        (10 * PROBS, GIVEN, r"probs\[0\] must sum to 1, got 10: pass softmax\(logits\)"),
+        (PROBS / 2, GIVEN, r"probs\[0\] must sum to 1, got 0\.5: pass softmax\(logits\)"),
+        (PROBS[0], GIVEN[:2], r"probs must be a non-empty array \[samples, classes\], got shape \(2,\)"),
+        (
+            np.zeros((0, 2)),
+            np.zeros(0, np.int64),
+            r"probs must be a non-empty array \[samples, classes\], got shape \(0, 2\)",
+        ),
     ],
 )
-def test_bad_input_is_refused_by_name(probs: np.ndarray, given: list[int], message: str) -> None:
+def test_invalid_input_is_rejected(probs: np.ndarray, given: list[int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         suspect_labels(probs, given)
 
 
-def test_a_runs_suspects_are_its_wrong_labels_by_their_place_in_the_original_data(tmp_path: Path) -> None:
+def test_suspects_of_a_run_have_the_ids_of_the_original_data(tmp_path: Path) -> None:
     folder = RunFolder(write_run(tmp_path / "run", method="vista", teacher=True))
     found, labels = suspects.of_run(folder), folder.labels()
     wrong = np.flatnonzero(labels.given != labels.true)
@@ -134,21 +138,21 @@ def test_a_runs_suspects_are_its_wrong_labels_by_their_place_in_the_original_dat
     assert found.quality()["auroc"] == 1.0
 
 
-def test_a_report_shows_as_many_as_look_wrong_and_no_more_than_asked_for(tmp_path: Path) -> None:
-    """The same from the teacher, and from the list that was made while the run had one."""
+def test_a_report_lists_the_estimated_number_up_to_a_limit(tmp_path: Path) -> None:
+    """From the teacher, and from the list in the folder once the teacher is gone."""
     folder = RunFolder(write_run(tmp_path / "run", method="vista", teacher=True))
     found = suspects.of_run(folder)
     suspect_files.write_json(folder.path / suspect_files.LIST, found, len(found))
-    shown = [suspect_files.report_of(folder, most) for most in (2, len(found))]
+    shown = [suspect_files.run_report(folder, most) for most in (2, len(found))]
     assert [len(report["suspects"]) for report in shown] == [2, found.estimated]
     assert 2 < found.estimated < len(found)
     (folder.path / "teacher.safetensors").unlink()
-    assert [suspect_files.report_of(folder, most) for most in (2, len(found))] == shown
+    assert [suspect_files.run_report(folder, most) for most in (2, len(found))] == shown
     (folder.path / suspect_files.LIST).unlink()
-    assert suspect_files.report_of(folder, 2) is None
+    assert suspect_files.run_report(folder, 2) is None
 
 
-def test_a_teacher_cut_short_is_refused(tmp_path: Path) -> None:
+def test_a_truncated_teacher_is_rejected(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", method="vista", teacher=True)
     teacher = run / "teacher.safetensors"
     teacher.write_bytes(teacher.read_bytes()[:-5])
@@ -156,7 +160,7 @@ def test_a_teacher_cut_short_is_refused(tmp_path: Path) -> None:
         suspects.of_run(RunFolder(run))
 
 
-def test_truth_is_not_claimed_where_it_is_not_known(tmp_path: Path) -> None:
+def test_true_labels_are_omitted_where_they_are_unknown(tmp_path: Path) -> None:
     for noise in ("none", "file:x.csv"):
         run = write_run(tmp_path / noise.partition(":")[0], method="vista", teacher=True, noise=noise)
         assert suspects.of_run(RunFolder(run)).quality() is None
@@ -205,12 +209,12 @@ def test_the_corrected_file_is_read_back_as_labels(tmp_path: Path, drop: bool) -
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"ids": [1]}, r"ids has shape \(1,\), but one number for each of 3"),
-        ({"true": [0, 1, 0, 1]}, r"true has shape \(4,\), but one number for each of 3"),
+        ({"ids": [1]}, r"ids must have one number for each of 3 samples, got shape \(1,\)"),
+        ({"true": [0, 1, 0, 1]}, r"true must have one number for each of 3 samples, got shape \(4,\)"),
         ({"classes": ("a",)}, "classes has 1 names, but probs has 2 classes"),
     ],
 )
-def test_what_describes_the_samples_must_fit_them(more: dict[str, Any], message: str) -> None:
+def test_ids_true_labels_and_classes_must_match_the_samples(more: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         suspect_labels(np.full((3, 2), 0.5), [0, 1, 0], **more)
 
@@ -225,21 +229,21 @@ LIST_WITHOUT_QUALITY = {name: value for name, value in LIST.items() if name != "
     ("content", "message"),
     [
         ([1], "it holds list"),
-        ({"format": 1}, "it lacks the suspects"),
+        ({"format": 1}, "it lacks suspects, samples or estimated"),
         ({"format": 1, "samples": 3, "estimated": 2, "suspects": [{"id": 1}]}, "suspect 0 lacks one of id, given"),
-        ({"format": 1, "samples": "3", "estimated": 2, "suspects": []}, "it lacks the suspects, or how many"),
-        ({"format": 1, "samples": 3, "estimated": None, "suspects": []}, "it lacks the suspects, or how many"),
-        (LIST_WITHOUT_QUALITY, "it lacks the quality"),
-        (LIST | {"quality": {}}, "wrong of its quality is None, where a number belongs"),
-        (LIST | {"quality": QUALITY | {"auroc": "x"}}, "auroc of its quality is 'x', where a number belongs"),
-        (LIST | {"quality": {"wrong": 1}}, "auroc of its quality is None, where a number belongs"),
-        (LIST | {"suspects": [SUSPECT | {"id": "x"}]}, "id of suspect 0 is 'x', where a place in the data belongs"),
-        (LIST | {"suspects": [SUSPECT | {"id": -1}]}, "id of suspect 0 is -1, where a place in the data belongs"),
-        (LIST | {"suspects": [SUSPECT | {"score": "x"}]}, "score of suspect 0 is 'x', where a number from 0 to 1"),
-        (LIST | {"suspects": [SUSPECT | {"score": 2}]}, "score of suspect 0 is 2, where a number from 0 to 1"),
+        ({"format": 1, "samples": "3", "estimated": 2, "suspects": []}, "it lacks suspects, samples or estimated"),
+        ({"format": 1, "samples": 3, "estimated": None, "suspects": []}, "it lacks suspects, samples or estimated"),
+        (LIST_WITHOUT_QUALITY, "it lacks quality"),
+        (LIST | {"quality": {}}, "quality.wrong must be a number, got None"),
+        (LIST | {"quality": QUALITY | {"auroc": "x"}}, "quality.auroc must be a number, got 'x'"),
+        (LIST | {"quality": {"wrong": 1}}, "quality.auroc must be a number, got None"),
+        (LIST | {"suspects": [SUSPECT | {"id": "x"}]}, "id of suspect 0 must be an index, got 'x'"),
+        (LIST | {"suspects": [SUSPECT | {"id": -1}]}, "id of suspect 0 must be an index, got -1"),
+        (LIST | {"suspects": [SUSPECT | {"score": "x"}]}, "score of suspect 0 must be from 0 to 1, got 'x'"),
+        (LIST | {"suspects": [SUSPECT | {"score": 2}]}, "score of suspect 0 must be from 0 to 1, got 2"),
     ],
 )
-def test_a_damaged_list_is_named(tmp_path: Path, content: Any, message: str) -> None:
+def test_a_damaged_list_is_rejected(tmp_path: Path, content: Any, message: str) -> None:
     path = tmp_path / suspect_files.LIST
     path.write_text(json.dumps(content))
     with pytest.raises(ValueError, match=rf"suspected_labels\.json is damaged: {message}"):
@@ -252,7 +256,7 @@ KEPT = {"format": 1, "samples": 3, "estimated": 1, "quality": None, "suspects": 
 
 @pytest.mark.parametrize("name", ["given", "suggested", "true"])
 @pytest.mark.parametrize("value", [3, -1, True, 1.0])
-def test_a_list_that_names_a_class_that_there_is_not_is_refused(tmp_path: Path, name: str, value: Any) -> None:
+def test_a_list_with_an_unknown_class_is_rejected(tmp_path: Path, name: str, value: Any) -> None:
     path = tmp_path / suspect_files.LIST
     path.write_text(json.dumps(KEPT))
     assert suspect_files.read_json(path, 3) == KEPT
@@ -261,7 +265,7 @@ def test_a_list_that_names_a_class_that_there_is_not_is_refused(tmp_path: Path, 
         suspect_files.read_json(path, 3)
 
 
-def test_a_list_of_another_format_is_refused(tmp_path: Path) -> None:
+def test_a_list_of_another_format_is_rejected(tmp_path: Path) -> None:
     (tmp_path / suspect_files.LIST).write_text(json.dumps({**KEPT, "format": 2}))
     with pytest.raises(ValueError, match="has format 2, but this version reads format 1"):
         suspect_files.read_json(tmp_path / suspect_files.LIST, 3)
@@ -276,7 +280,7 @@ def test_a_list_is_read_as_it_was_written(tmp_path: Path) -> None:
         assert suspect_files.read_json(tmp_path / "s.json", 2) == suspect_files.report(found, 2)
 
 
-def test_a_class_that_is_called_like_a_formula_is_none_in_the_csv(tmp_path: Path) -> None:
+def test_a_class_name_like_a_formula_is_escaped_in_the_csv(tmp_path: Path) -> None:
     found = suspect_labels(np.array([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9]]), [1, 0, 1], classes=("=SUM(A1)", "plain"))
     suspect_files.write_csv(tmp_path / "a.csv", found, 1)
     (row,) = csv.DictReader((tmp_path / "a.csv").read_text().splitlines())

@@ -1,4 +1,4 @@
-"""The comparison table: means, standard errors, the best in each column, runs that are still going."""
+"""The comparison table: means, standard errors, the best of each column, unfinished runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_best_of_each_column_is_marked_and_ties_are_shared() -> None:
     assert all(row.cells["best"] is None for row in rows)  # no test samples were recorded
 
 
-def test_means_that_are_shown_alike_are_both_the_best() -> None:
+def test_means_that_round_to_the_same_value_are_both_the_best() -> None:
     def with_ece(value: float) -> Group:
         test = {"top1": 0.5, "ece": value, "aurc": 0.2}
         return Group(str(value), (hand_run(metrics={"best": {"test": test}, "last": {"test": test}}),))
@@ -41,7 +41,7 @@ def test_means_that_are_shown_alike_are_both_the_best() -> None:
     assert [row.cells["ece"].best for row in rows] == [True, True, False]
 
 
-def test_the_best_epoch_is_that_of_the_validation_samples() -> None:
+def test_the_best_epoch_is_chosen_on_the_validation_samples() -> None:
     test = HAND[[0, 2, 1, 3]] | np.eye(4, 6, k=2, dtype=bool)[::-1]
     assert test.mean(axis=1).argmax() != HAND.mean(axis=1).argmax() == 1
     run = Run("run", Path("run"), record_of(val_given=HAND, test=test))
@@ -50,14 +50,14 @@ def test_the_best_epoch_is_that_of_the_validation_samples() -> None:
     assert row.cells["last"].mean == pytest.approx(100 * test[3].mean())
 
 
-def test_what_one_run_of_a_row_does_not_know_is_not_the_others_alone() -> None:
+def test_a_value_that_one_run_of_a_row_lacks_is_not_shown() -> None:
     known = Run("known", Path("known"), record_of(val_given=HAND, test=HAND))
     (row,) = comparison([Group("both", (known, hand_run()))])
     assert row.cells["last"] is None
     assert row.cells["val_best"] is not None
 
 
-def test_a_finished_run_speaks_by_its_metrics_and_a_running_one_by_its_record(tmp_path: Path) -> None:
+def test_finished_runs_use_their_metrics_and_running_ones_their_record(tmp_path: Path) -> None:
     for seed in (0, 1):
         write_run(tmp_path / f"done{seed}", seed=seed)
         write_run(tmp_path / f"going{seed}", method="vista", seed=seed, finished=False)
@@ -72,7 +72,7 @@ def test_a_finished_run_speaks_by_its_metrics_and_a_running_one_by_its_record(tm
     assert done.cells["minutes"].mean == pytest.approx(2)
 
 
-def test_a_seed_that_is_behind_sets_the_epoch_of_its_row(tmp_path: Path) -> None:
+def test_the_slowest_seed_sets_the_epoch_of_its_row(tmp_path: Path) -> None:
     write_run(tmp_path / "done", method="vista", epochs=6)
     write_run(tmp_path / "going", method="vista", epochs=6, seed=1)
     (tmp_path / "going" / "metrics.json").unlink()
@@ -97,7 +97,7 @@ def test_a_row_before_its_first_epoch_has_no_numbers() -> None:
     assert set(row.cells.values()) == {None}
 
 
-def test_the_gap_is_on_labels_that_all_runs_know(tmp_path: Path) -> None:
+def test_the_gap_uses_labels_that_all_runs_know(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     labels, given, true = np.arange(30) % 3, rng.random((5, 30)) < 0.5, rng.random((5, 30)) < 0.7
     np.savez(tmp_path / "a.npz", correct=given, correct_true=true, labels=labels, true_labels=labels)
@@ -110,7 +110,7 @@ def test_the_gap_is_on_labels_that_all_runs_know(tmp_path: Path) -> None:
     assert alone.cells["gap"].mean == pytest.approx(100 * functional.deviation_gap(true).mean())
 
 
-def test_one_value_alone_is_not_the_best_of_its_column(tmp_path: Path) -> None:
+def test_a_single_value_is_not_the_best_of_its_column(tmp_path: Path) -> None:
     write_run(tmp_path / "done")
     write_run(tmp_path / "going", method="vista", finished=False)
     done, _ = comparison(grouped(read_runs([tmp_path])))

@@ -1,4 +1,4 @@
-"""What a bit matrix tells, worked out by hand for 4 epochs x 6 samples."""
+"""Trajectory statistics, verified by hand on 4 epochs x 6 samples."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from made_runs import HAND
 from vista.analysis import forgetting, trajectory
 
 
-def test_bars_are_accuracy_and_what_of_it_is_still_right_at_the_end() -> None:
+def test_accuracy_residual_and_gap() -> None:
     assert trajectory.intermediate_accuracy(HAND) * 6 == pytest.approx([2, 4, 3, 4])
     assert trajectory.structural_residual(HAND) * 6 == pytest.approx([1, 3, 3, 4])
     assert trajectory.deviation_gap(HAND) * 6 == pytest.approx([1, 1, 0, 0])
@@ -20,31 +20,33 @@ def test_end_of_training_coverage_is_one_sweep_over_all_states() -> None:
     assert trajectory.end_of_training_coverage(HAND).tolist() == [0, 4, 0, 1]
 
 
-def test_credit_follows_algorithm_2_epoch_by_epoch() -> None:
+def test_credit_replays_algorithm_2() -> None:
     expected = [[2, 0, 0, 0], [0, 4, 0, 0], [0, 4, 1, 0], [0, 4, 0, 1]]
     assert trajectory.credit(HAND).tolist() == expected
-    # Above a fifth of six samples are counts of 2 and more: what adds one sample is pruned at once.
+    # Above a fifth of six samples are counts of 2 and more: a state that adds one sample is pruned at once.
     assert trajectory.credit(HAND, tau=0.2).tolist() == [[2, 0, 0, 0], [0, 4, 0, 0], [0, 4, 0, 0], [0, 4, 0, 0]]
     # The newest first: at epoch 3 it has three, epoch 2 adds samples 0 and 3; at epoch 4 it adds sample 0 alone.
     newest = [[2, 0, 0, 0], [0, 4, 0, 0], [0, 2, 3, 0], [0, 1, 0, 4]]
     assert trajectory.credit(HAND, order="newest").tolist() == newest
 
 
-def test_lifespans_and_their_fading() -> None:
+def test_lifespans_and_credit_by_age() -> None:
     table = trajectory.credit(HAND)
     assert trajectory.lifespans(table).tolist() == [1, 3, 1, 1]
     assert trajectory.by_age(table).tolist() == [[2, 4, 1, 1], [0, 4, 0, 0], [0, 4, 0, 0], [0, 0, 0, 0]]
 
 
-def test_weights_of_the_anchors_sum_to_one_or_are_none() -> None:
+def test_anchor_weights_sum_to_one_or_to_zero() -> None:
     table = trajectory.credit(HAND)
     assert trajectory.anchor_weights(HAND, table)[3] == pytest.approx([0, 0.8, 0, 0.2])
     assert trajectory.anchor_weights(HAND, table, "uniform")[2] == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0])
     assert trajectory.anchor_weights(HAND, table, "accuracy")[1] == pytest.approx([1 / 3, 2 / 3, 0, 0])
     nothing = np.zeros((1, 6), dtype=bool)
-    # After four epochs states 2 and 4 are anchors: each shares its weight with its neighbours, of which 4 has but one.
+    # After four epochs states 2 and 4 are anchors: each shares its weight with its neighbours; 4 has only one.
     smoothed = [0.8 / 3, 0.8 / 3, 0.8 / 3 + 0.1, 0.1]
-    assert trajectory.anchor_weights(HAND, table, smoothing=3)[3] == pytest.approx(smoothed)
+    weights = trajectory.anchor_weights(HAND, table)
+    assert trajectory.smooth_weights(weights, 3)[3] == pytest.approx(smoothed)
+    assert (trajectory.smooth_weights(weights, 1) == weights).all()
     assert trajectory.anchor_weights(nothing, trajectory.credit(nothing)).tolist() == [[0]]
 
 
@@ -57,8 +59,8 @@ def test_best_epoch_is_the_first_of_the_most_accurate() -> None:
 
 
 @pytest.mark.parametrize("wrong", [HAND.astype(int), HAND[0], HAND[:0], [[True]]])
-def test_what_is_no_bit_matrix_is_refused(wrong: np.ndarray) -> None:
-    with pytest.raises(ValueError, match=r"correct is .* but bool \[epochs, samples\]"):
+def test_an_invalid_bit_matrix_is_rejected(wrong: np.ndarray) -> None:
+    with pytest.raises(ValueError, match=r"correct must be a non-empty bool array \[epochs, samples\], got"):
         trajectory.intermediate_accuracy(wrong)
 
 

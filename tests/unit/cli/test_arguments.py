@@ -103,9 +103,9 @@ def test_an_option_of_the_method_named_like_one_of_the_training_does_not_touch_i
         (["--split-seed", "-2"], "split_seed is -2, but it must lie between 0 and"),
         (["--device", "gpu"], "device is 'gpu', but it must be cpu, cuda, cuda:0 (or another number) or auto"),
         (["--noise", "symetric:0.4"], "'symmetric:0.4'"),
-        (["--method", "visat"], "nearest is 'vista'"),
-        (["--method", "vista:tua=1"], "no option 'tua=1'"),
-        (["--method", "vista:tau"], "option 'tau' has no value; write it as tau=VALUE"),
+        (["--method", "visat"], "did you mean 'vista'"),
+        (["--method", "vista:tua=1"], "no option 'tua'"),
+        (["--method", "vista:tau"], "vista:tau must be a number, got ''"),
         (["--data", "digist", "--epochs", "2"], "'digits'"),
     ],
 )

@@ -123,7 +123,7 @@ def test_what_two_processes_lack_alike_is_told_once(port: str) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--methods", "ce,visat"), "nearest is 'vista'"),
+        (("--methods", "ce,visat"), "did you mean 'vista'"),
         (("--methods", "al"), "method 'al' is unknown; nearest is 'all'"),
         (("--methods", "all:tau=1"), "all takes no options"),
         (("--methods", ","), "methods is empty"),

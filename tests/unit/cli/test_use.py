@@ -648,7 +648,7 @@ def test_every_method_is_explained_with_its_options(vista: Vista, name: str) -> 
 def test_an_unknown_method_names_the_nearest(vista: Vista) -> None:
     said = vista("methods", "byott")
     assert said.code == 2
-    assert "nearest is 'byot'" in said.err
+    assert "did you mean 'byot'" in said.err
 
 
 def test_data_tells_what_is_there(vista: Vista) -> None:

@@ -1,4 +1,4 @@
-"""``doc_pages.py`` beside this file reads the pages that these tests look at."""
+"""Makes the modules in this folder, such as ``doc_pages``, importable by its tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages that people read, and what stands in them: fenced blocks, links, sections."""
+"""Reads the documentation pages: fenced blocks, links, headings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.rglob("*.md"), *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG"))])
 
-# `<!-- blocks: alone -->` or `<!-- blocks: need lightning -->` begins a new namespace for the Python blocks below it.
+# `<!-- blocks: alone -->` or `<!-- blocks: need lightning -->` starts a new namespace for the Python blocks below it.
 MARK = re.compile(r"<!-- blocks: (?:alone|need (?P<extra>[a-z-]+)) -->")
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[a-z]*)")
 LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)")
@@ -18,14 +18,14 @@ LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block; ``line`` is the number of its first line of text."""
+    """A fenced block; ``line`` is the line number of its first line of text."""
 
     page: Path
     language: str
     line: int
     text: str
-    group: int  # blocks of one number share a namespace
-    extra: str | None  # the extra of the package that it needs
+    group: int  # blocks of the same group share a namespace
+    extra: str | None  # the extra that the block needs
 
 
 def name_of(page: Path) -> str:
@@ -35,20 +35,20 @@ def name_of(page: Path) -> str:
 def blocks_of(page: Path) -> list[Block]:
     """The fenced blocks of a page, in order."""
     found: list[Block] = []
-    lines, place, group = page.read_text(encoding="utf-8").splitlines(), 0, 0
+    lines, position, group = page.read_text(encoding="utf-8").splitlines(), 0, 0
     extra: str | None = None
-    while place < len(lines):
-        mark, fence = MARK.fullmatch(lines[place].strip()), FENCE.match(lines[place])
-        place += 1
+    while position < len(lines):
+        mark, fence = MARK.fullmatch(lines[position].strip()), FENCE.match(lines[position])
+        position += 1
         if mark:
             group, extra = group + 1, mark["extra"]
         if fence:
-            first = place
-            while lines[place].strip() != "```":
-                place += 1
-            text = "\n".join(line.removeprefix(fence["indent"]) for line in lines[first:place])
+            first = position
+            while lines[position].strip() != "```":
+                position += 1
+            text = "\n".join(line.removeprefix(fence["indent"]) for line in lines[first:position])
             found.append(Block(page, fence["language"], first + 1, text, group, extra))
-            place += 1
+            position += 1
     return found
 
 
@@ -59,12 +59,12 @@ def without_blocks(page: Path) -> str:
 
 
 def links_of(page: Path) -> list[str]:
-    """The targets of all links and pictures."""
+    """The targets of all links and images."""
     text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     return [match["target"] for match in LINK.finditer(text)]
 
 
 def anchors_of(page: Path) -> set[str]:
-    """The ids that headings get on the site and on code hosts."""
+    """The anchors that headings get on the site and on code hosts."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading.lower())).strip("-") for heading in headings}

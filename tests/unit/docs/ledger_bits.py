@@ -1,4 +1,4 @@
-"""The trajectories that the ledger keeps, for figures in the docs that are counted from them."""
+"""Coverage of runs in the ledger, for numbers in the docs that are counted from it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vista.runs import record
 
 
 def right(identity: str) -> NDArray[np.bool_]:
-    """Which given validation labels each epoch of a run had right, ``[E, m]``."""
+    """Correctness of each epoch of a run by the given validation labels, ``[E, m]``."""
     (bits,) = (ROOT / "results" / "runs").glob(f"*-{identity}.safetensors")
-    rows, about = record.artefact.read(bits, record.FORMAT, record.VERSION)
+    rows, about = record.array_file.read(bits, record.FORMAT, record.VERSION)
     return np.unpackbits(rows["val_given"], axis=1)[:, : about["sizes"]["val_given"]].astype(bool)

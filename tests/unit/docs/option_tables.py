@@ -1,6 +1,6 @@
-"""The tables of options in docs/command-line.md, made from the classes that the parser reads.
+"""Generates the tables of options in docs/command-line.md from the option classes of the parser.
 
-Write them anew with: python tests/unit/docs/option_tables.py
+python tests/unit/docs/option_tables.py     # rewrites the tables
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from vista.runs.config import PRESETS
 PAGE = Path(__file__).parents[3] / "docs" / "command-line.md"
 TABLE = re.compile(r"(?P<open><!-- options: (?P<call>[a-z ]+) -->\n)(?P<table>.*?)(?P<close><!-- end -->)", re.DOTALL)
 BY_PRESET = {name for values in PRESETS.values() for name in values}
-# Fields whose options another section of the page shows.
+# Fields whose options are shown in another section of the page.
 ELSEWHERE = {"compare": ("training",), "train": ("vista",)}
 
 
 class Asked(BaseException):
-    """What a command gave to the parser."""
+    """Carries the arguments of a call of the parser."""
 
 
 def asked(call: str) -> tuple[type, Any]:
-    """The class of options of a command (``runs``, ``runs delete``) and its default."""
+    """The option class of a command (``runs``, ``runs delete``) and its default."""
 
     def parse(kind: type, argv: Any, command: str, about: str, default: Any = None) -> Any:
         raise Asked(kind, default)
@@ -51,7 +51,7 @@ def table(call: str) -> str:
 
 
 def rows_of(kind: type, default: Any, left_out: tuple[str, ...] = ()) -> Iterator[str]:
-    hints, told = typing.get_type_hints(kind, include_extras=True), explanations(kind)
+    hints, help_texts = typing.get_type_hints(kind, include_extras=True), explanations(kind)
     for field in dataclasses.fields(kind):
         hint, marks = hints[field.name], getattr(hints[field.name], "__metadata__", ())
         plain = hint.__origin__ if marks else hint
@@ -60,10 +60,10 @@ def rows_of(kind: type, default: Any, left_out: tuple[str, ...] = ()) -> Iterato
             if field.name not in left_out:
                 yield from rows_of(plain, value)
         elif not any("Suppress" in repr(mark) for mark in marks):
-            yield row(field.name, plain, marks, value, told[field.name])
+            yield row(field.name, plain, marks, value, help_texts[field.name])
 
 
-def row(name: str, plain: Any, marks: tuple[Any, ...], value: Any, told: str) -> str:
+def row(name: str, plain: Any, marks: tuple[Any, ...], value: Any, help_text: str) -> str:
     flag = "--" + name.replace("_", "-")
     metavar = next((mark.metavar for mark in marks if getattr(mark, "metavar", None)), name.upper().replace("_", "-"))
     short = [alias for mark in marks for alias in getattr(mark, "aliases", None) or ()]
@@ -74,7 +74,7 @@ def row(name: str, plain: Any, marks: tuple[Any, ...], value: Any, told: str) ->
     else:
         several = "..." if typing.get_origin(plain) is tuple else ""
         shown = f"{', '.join([*short, flag])} {metavar}{several}"
-    return f"| `{shown}` | {usual(name, plain, value)} | {told}{choices(plain)} |"
+    return f"| `{shown}` | {usual(name, plain, value)} | {help_text}{choices(plain)} |"
 
 
 def usual(name: str, plain: Any, value: Any) -> str:
@@ -102,7 +102,7 @@ def default_of(field: dataclasses.Field[Any]) -> Any:
 
 
 def renewed(page: str) -> str:
-    """The page with every table as it should be."""
+    """The page with all tables up to date."""
     return TABLE.sub(lambda match: match["open"] + "\n" + table(match["call"]) + "\n" + match["close"], page)
 
 

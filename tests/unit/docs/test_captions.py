@@ -1,4 +1,4 @@
-"""What captions say of the pictures is counted from the runs that these were drawn from."""
+"""Numbers in the captions of docs/how-it-works.md are those of the runs that the figures were drawn from."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from ledger_bits import right
 from vista import functional
 
 PLAIN, BASIC, LIGHT = "ecd15291fc0ccb11", "7fa0468258edcbaa", "739bce09d6b23ac6"
-SAID = " ".join((DOCS / "how-it-works.md").read_text().split())
+TEXT = " ".join((DOCS / "how-it-works.md").read_text().split())
 
 
-def test_what_each_state_adds() -> None:
+def test_caption_of_marginal_coverage() -> None:
     correct = right(PLAIN)
     count, added = correct.sum(axis=1), functional.marginal_coverage(correct)
     first, second = np.argsort(-count, kind="stable")[:2]
     assert count[first] - count[second] == 1
     said = f"epoch {second + 1} has one sample fewer right than epoch {first + 1}, yet still adds {added[second]} of"
-    assert f"{said} {correct.shape[1]:,}: it knows other things" in SAID
+    assert f"{said} {correct.shape[1]:,}." in TEXT
 
 
-def test_who_is_ranked_first_at_the_end() -> None:
+def test_caption_of_end_of_training() -> None:
     ranked_first = {run: int(np.argmax(right(run).sum(axis=1))) + 1 for run in (PLAIN, BASIC)}
-    assert f"it lies {200 - ranked_first[PLAIN]} epochs back" in SAID
-    assert 30 < ranked_first[PLAIN] - ranked_first[BASIC] < 50, "a cycle further back"
+    assert f"it is {200 - ranked_first[PLAIN]} epochs old" in TEXT
+    assert 30 < ranked_first[PLAIN] - ranked_first[BASIC] < 50, "one cycle older"
     count = right(BASIC).sum(axis=1)
-    assert count.max() - count[160:].max() == 2, "two samples more right than the last epochs"
+    assert count.max() - count[160:].max() == 2, "two samples more than the last epochs"
 
 
-def test_how_many_stay() -> None:
+def test_caption_of_contributing_set() -> None:
     most = [max(map(len, functional.light_coverage(right(run), tau))) for run, tau in ((LIGHT, 0.01), (BASIC, 0.0))]
-    assert f"Light keeps at most {most[0]} where Basic keeps {most[1]}" in SAID
+    assert f"Light keeps at most {most[0]} where Basic keeps {most[1]}" in TEXT
     for run in (PLAIN, BASIC, LIGHT):
         assert 0.4 < len(functional.light_coverage(right(run), 0.0)[-1]) / 200 < 0.6, "about half of all states"

@@ -1,4 +1,4 @@
-"""The README's table is what the demo printed."""
+"""The demo table of the README equals the record of the demo."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from doc_pages import ROOT
 NAMES = {"ce": "cross-entropy", "vista": "VISTA", "vista-light": "VISTA Light (τ = 0.01)"}
 
 
-def test_the_readmes_table_is_the_record_of_the_demo() -> None:
+def test_demo_table_equals_the_record() -> None:
     demo = json.loads((ROOT / "results" / "demo.json").read_text())["result"]
     readme = (ROOT / "README.md").read_text()
     for row in demo["rows"]:

@@ -1,4 +1,4 @@
-"""Links between pages, and from pages to files, lead somewhere; README and the like included."""
+"""Links between pages and to files are valid, also those of README, CONTRIBUTING and CHANGELOG."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from pathlib import Path
 import pytest
 from doc_pages import DOCS, PAGES, ROOT, anchors_of, links_of, name_of
 
-MAX_PICTURE_BYTES = 150_000
+MAX_IMAGE_BYTES = 150_000
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_are_valid(page: Path) -> None:
     for target in links_of(page):
         if target.startswith(("http://", "https://", "mailto:")):
             continue
         path, _, anchor = target.partition("#")
-        place = (page.parent / path).resolve() if path else page
-        assert place.exists(), f"{name_of(page)} links to {target}, which is not there"
-        assert place.is_relative_to(ROOT)
-        if anchor and place.suffix == ".md":
-            assert anchor in anchors_of(place), f"{name_of(page)} links to {target}, a heading that is not there"
+        linked = (page.parent / path).resolve() if path else page
+        assert linked.exists(), f"{name_of(page)} links to {target}, which does not exist"
+        assert linked.is_relative_to(ROOT)
+        if anchor and linked.suffix == ".md":
+            assert anchor in anchors_of(linked), f"{name_of(page)} links to {target}, but the heading does not exist"
 
 
-def test_every_picture_is_small_and_shown() -> None:
+def test_every_image_is_small_and_used() -> None:
     shown = {(page.parent / target).resolve() for page in PAGES for target in links_of(page)}
-    for picture in (DOCS / "images").iterdir():
-        assert picture in shown, f"{picture.name} is in no page"
-        assert picture.stat().st_size <= MAX_PICTURE_BYTES
+    for image in (DOCS / "images").iterdir():
+        assert image in shown, f"{image.name} is on no page"
+        assert image.stat().st_size <= MAX_IMAGE_BYTES
 
 
 def test_every_example_is_linked() -> None:

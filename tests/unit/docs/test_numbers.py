@@ -1,4 +1,4 @@
-"""Numbers in the pages that explain VISTA are those of the records, to the last digit."""
+"""Numbers on the pages that explain VISTA equal the records, to the last digit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXPLAINING = (
 
 @pytest.fixture(scope="module")
 def measured() -> set[str]:
-    """Accuracies, gaps and losses of the ledger and the examples as pages write them, and the GB that anchors took."""
+    """Accuracies, gaps and losses of the ledger and the examples as pages write them, and anchor sizes in GB."""
     percents: set[float] = set()
     others: set[float] = set()
     for path in (ROOT / "results" / "runs").glob("*.json"):
@@ -61,7 +61,7 @@ def test_numbers_are_measured(name: str, measured: set[str]) -> None:
     assert [number for number in numbers if number not in measured] == []
 
 
-def test_given_validation_labels_go_with_true_ones_as_the_questions_say() -> None:
+def test_correlation_of_given_and_true_validation_accuracy() -> None:
     said = " ".join((DOCS / "questions.md").read_text().split())
     for identities, words in (
         (("ef5d26469f7f541a", "7a5b975f2ccc616c"), "{} in plain training and {} in VISTA with symmetric noise"),

@@ -1,4 +1,4 @@
-"""The page of the command line has a section for every command, and every option of it as the parser has it."""
+"""The command-line page has a section for every command and lists every option as the parser defines it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def test_every_command_has_a_section() -> None:
     assert sorted(sections) == sorted(cli._commands())
 
 
-def test_tables_are_those_of_the_parser() -> None:
-    assert renewed(TEXT) == TEXT, "python tests/unit/docs/option_tables.py writes them anew"
+def test_tables_equal_the_parser() -> None:
+    assert renewed(TEXT) == TEXT, "run `python tests/unit/docs/option_tables.py`"
     assert {match["call"].split()[0] for match in TABLE.finditer(TEXT)} == set(cli._commands())
 
 
@@ -28,8 +28,8 @@ def test_the_parser_knows_every_option_shown(call: str, capsys: pytest.CaptureFi
     name, *words = call.split()
     with pytest.raises(SystemExit):
         importlib.import_module(f"vista.cli.{name}").run([*words, "--help"])
-    told = capsys.readouterr().out
+    printed = capsys.readouterr().out
     shown = re.findall(
         r"^\| `.*?(--[a-z-]+)", next(m["table"] for m in TABLE.finditer(TEXT) if m["call"] == call), re.M
     )
-    assert [flag for flag in shown if flag not in told] == []
+    assert [flag for flag in shown if flag not in printed] == []

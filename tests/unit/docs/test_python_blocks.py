@@ -1,6 +1,7 @@
-"""Every Python block that people may copy runs, and says what it says it says.
+"""Every Python block of the docs runs and produces the output shown.
 
-The blocks of a page share a namespace, top to bottom; a line ``expression  # -> text`` must have that representation.
+The blocks of a page share a namespace, top to bottom. In a line ``expression  # -> text``, ``text`` must be the
+representation of the expression's value.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def groups() -> Iterator[Any]:
 
 
 def checked(block: Block) -> Any:
-    """The block's code, with expressions that show their value turned into checks; lines are those of the page."""
+    """The block's code, with an assertion for each expression that shows its value; line numbers are the page's."""
     tree = ast.parse("\n" * (block.line - 1) + block.text, filename=str(block.page))
     lines = block.text.splitlines()
     for statement in ast.walk(tree):
@@ -49,7 +50,7 @@ def shows_as(value: Any, text: str) -> None:
     assert repr(value) == text
 
 
-@pytest.mark.filterwarnings("default")  # frameworks warn of much that is theirs; our own pages have no warnings in them
+@pytest.mark.filterwarnings("default")  # frameworks have warnings of their own; vista's are errors
 @pytest.mark.filterwarnings(r"error:::vista(\..*)?")
 @pytest.mark.parametrize("blocks", list(groups()))
 def test_python_blocks_run(blocks: list[Block], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,17 +58,17 @@ def test_python_blocks_run(blocks: list[Block], tmp_path: Path, monkeypatch: pyt
     if extra is not None:
         pytest.importorskip(MODULES.get(extra, extra), reason=f"needs vista-distill[{extra}]")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(methods, "_registered", {})  # a page may make a method of its own known
+    monkeypatch.setattr(methods, "_registered", {})  # a page may register a method
     module = ModuleType("page")
     module.__dict__["shows_as"] = shows_as
-    monkeypatch.setitem(sys.modules, "page", module)  # dataclasses look their module up
+    monkeypatch.setitem(sys.modules, "page", module)  # dataclasses look up their module
     with torch.random.fork_rng():
         torch.manual_seed(0)
         for block in blocks:
             exec(checked(block), module.__dict__)
 
 
-def test_a_block_that_shows_something_else_fails() -> None:
+def test_a_block_with_wrong_output_fails() -> None:
     block = Block(Path("page.md"), "python", 3, "1 + 1  # -> 3", 0, None)
     with pytest.raises(AssertionError):
         exec(checked(block), {"shows_as": shows_as})

@@ -1,4 +1,4 @@
-"""The page on the record names what runs hold."""
+"""The page on the record format names the contents of runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAGE = (DOCS / "record-format.md").read_text()
 
 
 def row(key: str) -> str:
-    """What the page's table says of a file or key."""
+    """The row of a file or key in the page's tables."""
     return next(line for line in PAGE.splitlines() if re.match(rf"\| (`\w+`, )*`{re.escape(key)}`", line))
 
 
@@ -22,7 +22,7 @@ def test_every_value_of_environment_json_is_named() -> None:
     assert set(environment(torch.device("cpu"))) <= set(re.findall(r"`(\w+)`", row("environment.json")))
 
 
-def test_what_lines_of_every_run_hold_is_not_said_to_be_there_at_times() -> None:
+def test_keys_that_are_always_present_are_not_described_as_optional() -> None:
     records = sorted((ROOT / "results" / "runs").glob("*.json"))
     lines = [line for path in records for line in json.loads(path.read_text())["epochs"]]
     always = set.intersection(*map(set, lines))

@@ -1,4 +1,4 @@
-"""The page of real runs in the docs shows the records of the ledger, and nothing of the machine that drew it."""
+"""The example report shows the records of the ledger, and no paths of the machine that made it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def shown() -> dict[str, Any]:
     return dict(json.loads(found[1]))
 
 
-def test_the_table_is_that_of_the_records(shown: dict[str, Any]) -> None:
+def test_the_table_equals_the_records(shown: dict[str, Any]) -> None:
     assert [row["name"] for row in shown["table"]["rows"]] == list(RECORDS)
     for row in shown["table"]["rows"]:
         record = json.loads((ROOT / f"results/runs/cifar100-symmetric-0.4-{RECORDS[row['name']]}.json").read_text())
@@ -34,19 +34,19 @@ def test_the_table_is_that_of_the_records(shown: dict[str, Any]) -> None:
         assert len(next(p for p in shown["figures"]["forgetting"] if p["name"] == row["name"])["gap"]["mean"]) == 200
 
 
-def test_the_gallery_is_the_list_that_was_kept(shown: dict[str, Any]) -> None:
+def test_the_gallery_equals_the_stored_list(shown: dict[str, Any]) -> None:
     kept = json.loads((ROOT / f"results/suspects/cifar100-symmetric-0.4-{RECORDS['vista-light']}.json").read_text())
     rows = shown["suspects"]["rows"]
     assert [(row["id"], row["score"]) for row in rows] == [(row["id"], row["score"]) for row in kept["suspects"]]
-    assert all(row["picture"].startswith("data:image/png;base64,") for row in rows)
+    assert all(row["image"].startswith("data:image/png;base64,") for row in rows)
     wrong = sum(row["given"] != row["true"] for row in rows)
     right = sum(row["suggested"] == row["true"] for row in rows)
     said = " ".join((ROOT / "README.md").read_text().split())
-    assert f"Of the {len(rows)} labels that VISTA Light suspects most all {wrong} are wrong" in said
-    assert f"for {right} its suggestion is the true class" in said
+    assert f"Of the {len(rows)} labels that VISTA Light suspects most, all {wrong} are wrong" in said
+    assert f"for {right} the suggestion is the true class" in said
 
 
-def test_it_is_light_and_tells_nothing_of_the_machine(shown: dict[str, Any]) -> None:
+def test_it_is_small_and_contains_no_local_paths(shown: dict[str, Any]) -> None:
     assert PAGE.stat().st_size < 5_000_000
     assert {run["config"]["root"] for run in shown["runs"]} == {None}
     assert all(not run["path"].startswith("/") for run in shown["runs"])

@@ -260,7 +260,7 @@ def test_with_asymmetric_noise_only_plain_training_reaches_the_paper(
     assert min(short.values()) > 0.5
 
 
-def test_no_epoch_of_asymmetric_noise_reaches_the_paper(ledger: list[dict[str, Any]]) -> None:
+def test_no_epoch_under_asymmetric_noise_reaches_the_paper(ledger: list[dict[str, Any]]) -> None:
     place, highest = list(SETTINGS).index("asymmetric 40 %"), {}
     for method in ("vista", "sat"):
         (run,) = of_seeds(ledger, method, "asymmetric 40 %").values()

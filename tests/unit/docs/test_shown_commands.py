@@ -1,4 +1,4 @@
-"""Every command that a page shows is one that the command line takes; nothing is run."""
+"""Every command shown on a page is accepted by the command line; nothing is run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CODE = re.compile(r"`(vista [a-z]+ [^`\n]*--[^`\n]+)`")  # in the text: those wi
 
 
 def shown() -> list[Any]:
-    """Commands in shell blocks, continued lines joined, and those in the text that have options."""
+    """Commands in shell blocks, with continued lines joined, and commands with options in the text."""
     found = {}
     for page in PAGES:
         for block in blocks_of(page):
@@ -33,7 +33,7 @@ def shown() -> list[Any]:
 
 
 class Parsed(BaseException):
-    """The options were read; what would follow is not done."""
+    """Raised after the options were parsed, so that the command does not run."""
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def only_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for name in commands():
         monkeypatch.setattr(importlib.import_module(f"vista.cli.{name}"), "parse", parse)
-    monkeypatch.setattr(train, "parse", real)  # its options are checked further
+    monkeypatch.setattr(train, "parse", real)  # its options are validated further
 
 
 def commands() -> list[str]:
@@ -55,13 +55,13 @@ def commands() -> list[str]:
 
 
 def read(command: str) -> None:
-    """Read a command as the command line does, and stop before it acts; raise what it would refuse."""
+    """Parse a command as the command line does, and stop before it runs; invalid commands raise."""
     name, *words = shlex.split(command, comments=True)[1:]
     if name.startswith("-"):
         assert main([name, *words]) == 0
         return
     if name not in commands():
-        raise ValueError(f"`{name}` is no command")
+        raise ValueError(f"`{name}` is not a command")
     options = parsed(name, words)
     if hasattr(options, "compare"):
         arguments.train_config(options.training)
@@ -70,7 +70,7 @@ def read(command: str) -> None:
 
 
 def parsed(name: str, words: list[str]) -> Any:
-    """The options of a command; None where it only asks for help."""
+    """The options of a command; None if it only prints help."""
     try:
         if name == "train":
             return train.read(words)
@@ -79,13 +79,13 @@ def parsed(name: str, words: list[str]) -> Any:
         return read.args[0]
     except SystemExit as end:
         if end.code != 0:
-            raise ValueError(f"`vista {name} {' '.join(words)}` is refused") from end
+            raise ValueError(f"`vista {name} {' '.join(words)}` is rejected") from end
     return None
 
 
 @pytest.mark.usefixtures("only_parsed")
 @pytest.mark.parametrize("command", shown())
-def test_command_is_taken(command: str) -> None:
+def test_command_is_accepted(command: str) -> None:
     read(command)
 
 
@@ -94,6 +94,6 @@ def test_command_is_taken(command: str) -> None:
     "command",
     ["vista trian", "vista report RUN --figure x", "vista train --method elr --tau 0.1", "vista compare --methods cee"],
 )
-def test_a_wrong_command_is_noticed(command: str) -> None:
+def test_an_invalid_command_is_rejected(command: str) -> None:
     with pytest.raises(ValueError):
         read(command)

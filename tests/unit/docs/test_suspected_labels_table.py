@@ -1,4 +1,4 @@
-"""The page on reports says of suspected labels what the records in `results/` say."""
+"""The table of suspected labels in docs/reading-a-report.md equals the records in `results/`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ ROWS = {
 
 
 def auroc(record: dict[str, Any], noise: str, by: str) -> str:
-    """The best of the rows whose name begins with ``by``."""
+    """The highest AUROC of the rows whose name starts with ``by``."""
     found = [row["auroc"]["mean"] for row in record["rows"] if row["noise"] == noise and row["by"].startswith(by)]
     return f"{max(found):.3f}"
 
 
 @pytest.mark.parametrize("labels", ROWS)
-def test_a_row_is_that_of_its_record(labels: str) -> None:
+def test_a_row_equals_its_record(labels: str) -> None:
     data, noise, rest = ROWS[labels]
     record = json.loads((ROOT / "results" / f"suspected_labels_{data}.json").read_text())
     seeds = len(record["seeds"])

@@ -1,4 +1,4 @@
-"""What is said of suspected labels beside cleanlab's is what the records hold."""
+"""The comparison of suspected labels with cleanlab equals the records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLUMNS = ("vista: ", "vista-light: ", "cleanlab: out-of-fold, ", "cleanlab: own
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_a_row_has_the_best_score_of_each_way(row: str) -> None:
+def test_a_row_has_the_best_score_of_each_approach(row: str) -> None:
     data, noise, seeds = ROWS[row]
     record = json.loads((ROOT / "results" / f"suspected_labels_{data}.json").read_text())
     assert len(record["seeds"]) == seeds

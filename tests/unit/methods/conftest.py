@@ -1,6 +1,6 @@
-"""What tests of single methods share: a tiny task, a batch made by hand, a network of one layer.
+"""Fixtures for tests of single methods: a small task, a hand-made batch, a one-layer network.
 
-Each is handed over by a fixture of its own name: ``def test_it(make_task, FakeBatch, Linear5)``.
+Each fixture returns the class or function of its name: ``def test_it(make_task, FakeBatch, Linear5)``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _make_task(
     batch_size: int = 4,
     **kw: Any,
 ) -> Task:
-    """Sample ``i`` has label ``i mod K``; any field of :class:`Task` can be given by name."""
+    """Sample ``i`` has label ``i mod K``; keyword arguments override fields of :class:`Task`."""
     task = Task(
         labels=torch.arange(num_samples) % num_classes,
         val_labels=torch.arange(num_classes),
@@ -40,7 +40,7 @@ def _make_task(
 
 
 class _FakeBatch:
-    """A step's samples as given; ``views`` are tensors (view 1, view 2) or a function of (number, index)."""
+    """A batch with the given samples; ``views`` are tensors (view 1, view 2) or a function of (number, index)."""
 
     def __init__(
         self,
@@ -59,20 +59,20 @@ class _FakeBatch:
         self._views, self._pairs, self._validation = views, pairs, validation
 
     def view(self, number: int = 1, index: Tensor | None = None) -> Tensor:
-        assert self._views is not None, "the method asked for a view, but the test gave none"
+        assert self._views is not None, "the method requested a view, but the test provides none"
         return self._views(number, index) if callable(self._views) else self._views[number - 1]
 
     def same_class(self) -> Tensor:
-        assert self._pairs is not None, "the method asked for pairs, but the test gave none"
+        assert self._pairs is not None, "the method requested pairs, but the test provides none"
         return torch.as_tensor(self._pairs)
 
     def validation(self) -> tuple[Tensor, Tensor]:
-        assert self._validation is not None, "the method asked for validation samples, but the test gave none"
+        assert self._validation is not None, "the method requested validation samples, but the test provides none"
         return self._validation
 
 
 class _Linear5(nn.Module):
-    """Logits ``[B, 5]`` of flat features ``[B, inputs]`` by one linear layer, its weights a function of the seed."""
+    """Logits ``[B, 5]`` of flat features ``[B, inputs]`` from one linear layer with seeded weights."""
 
     def __init__(self, inputs: int = 3, seed: int = 0) -> None:
         super().__init__()

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from vista.methods import choose
-from vista.methods.elr import NEUTRAL, clamped_probs, early_learning_term
+from vista.methods.elr import NEUTRAL, compute_clamped_probs, compute_early_learning_term
 
 
 def make(task, network, **options):
@@ -28,7 +28,7 @@ def test_three_epochs_against_numpy(make_task, FakeBatch, Linear5):
     t = np.zeros((3, 5))
     for epoch in (1, 2, 3):
         method.begin_epoch(epoch)
-        x = 8 * inputs(seed=epoch)  # confident, so that the clamp is at work
+        x = 8 * inputs(seed=epoch)  # large logits, so that the clamp takes effect
         loss = method.loss(network, FakeBatch(x, index))
         p = softmax(network(x).detach().numpy().astype(float))
         clamped = p.clip(1e-4, 1 - 1e-4)
@@ -39,13 +39,13 @@ def test_three_epochs_against_numpy(make_task, FakeBatch, Linear5):
     np.testing.assert_allclose(method.final_teacher()[index].numpy(), t / t.sum(1, keepdims=True), rtol=1e-4)
 
 
-def test_of_a_sample_that_it_never_saw_it_says_nothing(make_task, Linear5):
+def test_teacher_of_unseen_sample_is_zero(make_task, Linear5):
     assert not make(make_task(), Linear5()).final_teacher().any()
 
 
-def test_a_certain_agreement_stays_finite():
+def test_full_agreement_stays_finite():
     logits = torch.tensor([[200.0, 0.0, 0.0]], requires_grad=True)
-    term = early_learning_term(clamped_probs(logits), torch.tensor([[1.0, 0.0, 0.0]]))
+    term = compute_early_learning_term(compute_clamped_probs(logits), torch.tensor([[1.0, 0.0, 0.0]]))
     assert term.item() == pytest.approx(np.log(1e-4), rel=1e-2)
     term.backward()
     assert torch.isfinite(logits.grad).all()
@@ -79,10 +79,10 @@ def test_state_survives_saving(make_task, FakeBatch, Linear5):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"momentum": 1.0}, "momentum is 1.0, but it must be at least 0 and less than 1"),
-        ({"weight": -1.0}, "weight is -1.0, but it must be at least 0"),
+        ({"momentum": 1.0}, "momentum .*1.0"),
+        ({"weight": -1.0}, "weight .*-1.0"),
     ],
 )
-def test_bad_options_are_named(options, message):
+def test_bad_options_raise(options, message):
     with pytest.raises(ValueError, match=message):
         choose("elr", options)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from vista.methods import choose
-from vista.methods.ema import NEUTRAL, move_towards, rate
+from vista.methods.ema import NEUTRAL, compute_rate, move_towards
 from vista.models import build
 
 
@@ -15,7 +15,7 @@ def make(make_task, network, **options):
 
 
 def step(network, seed):
-    """Stand in for an optimiser's step: new weights, and new BatchNorm statistics."""
+    """Replace an optimizer step: new weights and new BatchNorm statistics."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for tensor in [*network.parameters(), *network.buffers()]:
@@ -25,15 +25,15 @@ def step(network, seed):
                 tensor.add_(1)
 
 
-def test_the_average_moves_by_the_rate():
+def test_average_moves_by_rate():
     average, current = torch.tensor([1.0, 2.0]), torch.tensor([3.0, -2.0])
     move_towards([average], [current], torch.tensor(0.25))
     torch.testing.assert_close(average, torch.tensor([1.5, 1.0]))
 
 
-def test_the_rate_starts_high_and_settles_at_one_minus_decay():
+def test_rate_decreases_to_one_minus_decay():
     steps = torch.tensor([0.0, 10.0, 1e6])
-    np.testing.assert_allclose(rate(steps, 0.999).numpy(), [0.9, 9 / 20, 0.001], rtol=1e-4)
+    np.testing.assert_allclose(compute_rate(steps, 0.999).numpy(), [0.9, 9 / 20, 0.001], rtol=1e-4)
 
 
 def test_parameters_and_statistics_follow_the_recurrence(make_task):
@@ -61,14 +61,14 @@ def test_decay_0_is_the_network_itself(make_task, Linear5):
     torch.testing.assert_close(method.evaluated(network).weight, network.weight)
 
 
-def test_the_loss_is_cross_entropy_of_the_trained_network(make_task, FakeBatch, Linear5):
+def test_loss_is_cross_entropy_of_trained_network(make_task, FakeBatch, Linear5):
     network, x = Linear5(), torch.randn(4, 3, generator=torch.Generator().manual_seed(1))
     method = make(make_task, network)
     expected = torch.nn.functional.cross_entropy(network(x), torch.tensor([0, 1, 2, 3]))
     torch.testing.assert_close(method.loss(network, FakeBatch(x, [0, 1, 2, 3])), expected)
 
 
-def test_the_average_neither_trains_nor_is_lost(make_task, Linear5):
+def test_average_is_saved_but_not_trained(make_task, Linear5):
     network = Linear5()
     method = make(make_task, network, decay=0.9)
     assert not any(p.requires_grad for p in method.parameters())
@@ -83,6 +83,6 @@ def test_the_average_neither_trains_nor_is_lost(make_task, Linear5):
 
 
 @pytest.mark.parametrize("decay", [-0.1, 1.0, float("nan")])
-def test_a_decay_out_of_range_is_named(decay):
-    with pytest.raises(ValueError, match=r"decay is .*, but it must be at least 0 and less than 1"):
+def test_decay_out_of_range_raises(decay):
+    with pytest.raises(ValueError, match=r"decay must be at least 0 and less than 1, got"):
         choose("ema", {"decay": decay})

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from vista.methods import choose
-from vista.methods.ewr_kd import NEUTRAL, certain_targets, uncertainty
+from vista.methods.ewr_kd import NEUTRAL, blend_by_certainty, measure_uncertainty
 
 
 def make(task, network, **options):
@@ -22,9 +22,9 @@ def inputs(rows=3, seed=1):
     return torch.randn(rows, 3, generator=torch.Generator().manual_seed(seed))
 
 
-def test_uncertainty_is_0_for_one_class_and_1_for_all_alike():
+def test_uncertainty_is_0_for_one_hot_and_1_for_uniform():
     rows = torch.tensor([[1.0, 0.0, 0.0, 0.0], [0.25, 0.25, 0.25, 0.25], [0.5, 0.5, 0.0, 0.0]])
-    np.testing.assert_allclose(uncertainty(rows).squeeze(1).numpy(), [0.0, 1.0, 0.5], atol=1e-6)
+    np.testing.assert_allclose(measure_uncertainty(rows).squeeze(1).numpy(), [0.0, 1.0, 0.5], atol=1e-6)
 
 
 def test_two_epochs_against_numpy(make_task, FakeBatch, Linear5):
@@ -44,10 +44,10 @@ def test_two_epochs_against_numpy(make_task, FakeBatch, Linear5):
     np.testing.assert_allclose(method.final_teacher()[index].numpy(), later, rtol=1e-4, atol=1e-7)
 
 
-def test_a_certain_prediction_is_blended_as_ps_kd_does_and_a_uniform_one_not_at_all():
+def test_certain_prediction_has_full_share_and_uniform_none():
     hard = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
     previous = torch.tensor([[0.0, 1.0, 0.0], [1 / 3, 1 / 3, 1 / 3]])
-    targets = certain_targets(hard, previous, torch.tensor(0.8))
+    targets = blend_by_certainty(hard, previous, torch.tensor(0.8))
     np.testing.assert_allclose(targets.numpy(), [[0.2, 0.8, 0.0], [1.0, 0.0, 0.0]], atol=1e-6)
 
 
@@ -60,9 +60,9 @@ def test_alpha_0_is_cross_entropy_exactly(make_task, FakeBatch, Linear5):
         assert torch.equal(method.loss(network, batch), plain.loss(network, batch))
 
 
-def test_a_sample_without_label_learns_from_its_previous_prediction_alone():
+def test_unlabelled_sample_learns_from_previous_prediction_only():
     hard, previous = torch.zeros(1, 2), torch.tensor([[0.3, 0.7]])
-    assert torch.equal(certain_targets(hard, previous, torch.tensor(0.5)), previous)
+    assert torch.equal(blend_by_certainty(hard, previous, torch.tensor(0.5)), previous)
 
 
 def test_state_survives_saving(make_task, FakeBatch, Linear5):
@@ -76,12 +76,12 @@ def test_state_survives_saving(make_task, FakeBatch, Linear5):
     assert torch.equal(other.targets(torch.arange(12)), method.targets(torch.arange(12)))
 
 
-def test_it_says_that_it_is_a_reconstruction():
+def test_is_marked_as_reconstruction():
     method = choose("ewr-kd").method
     assert method.reconstruction
     assert "reconstruction" in method.source
 
 
-def test_a_bad_alpha_is_named():
-    with pytest.raises(ValueError, match=r"alpha is -0.1, but it must lie between 0 and 1"):
+def test_bad_alpha_raises():
+    with pytest.raises(ValueError, match=r"alpha .*-0.1"):
         choose("ewr-kd", {"alpha": -0.1})

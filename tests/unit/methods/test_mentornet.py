@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from vista.methods import choose
-from vista.methods.mentornet import NEUTRAL, curriculum, keep, percentile
+from vista.methods.mentornet import NEUTRAL, compute_percentile, keep_random_share, weigh_by_curriculum
 
 ALL = {"early_dropout": 0.0, "dropout": 0.0}
 
@@ -24,43 +24,43 @@ def inputs(rows=4, seed=1):
     return torch.randn(rows, 3, generator=torch.Generator().manual_seed(seed))
 
 
-def test_the_percentile_is_numpys_nearest_among_the_labelled():
+def test_percentile_is_numpys_nearest_over_labelled_rows():
     losses = torch.rand(11, generator=torch.Generator().manual_seed(3))
     labelled = torch.ones(11, dtype=torch.bool)
     for share in (0.0, 0.3, 0.75, 1.0):
         expected = np.percentile(losses.numpy(), share * 100, method="nearest")
-        assert percentile(losses, share, labelled).item() == pytest.approx(expected)
+        assert compute_percentile(losses, share, labelled).item() == pytest.approx(expected)
     labelled[::2] = False
     expected = np.percentile(losses[1::2].numpy(), 75, method="nearest")
-    assert percentile(losses, 0.75, labelled).item() == pytest.approx(expected)
+    assert compute_percentile(losses, 0.75, labelled).item() == pytest.approx(expected)
 
 
-def test_the_curriculum_takes_all_then_the_easy_then_by_degrees():
+def test_curriculum_phases():
     losses, threshold, yes, no = (
         torch.tensor([0.5, 1.0, 1.4, 3.0]),
         torch.tensor(1.0),
         torch.tensor(True),
         torch.tensor(False),
     )
-    assert curriculum(losses, threshold, 1.0, yes, no).tolist() == [1, 1, 1, 1]
-    assert curriculum(losses, threshold, 1.0, no, no).tolist() == [1, 1, 0, 0]
-    np.testing.assert_allclose(curriculum(losses, threshold, 2.0, no, yes).numpy(), [1, 1, 0.8, 0], rtol=1e-6)
+    assert weigh_by_curriculum(losses, threshold, 1.0, yes, no).tolist() == [1, 1, 1, 1]
+    assert weigh_by_curriculum(losses, threshold, 1.0, no, no).tolist() == [1, 1, 0, 0]
+    np.testing.assert_allclose(weigh_by_curriculum(losses, threshold, 2.0, no, yes).numpy(), [1, 1, 0.8, 0], rtol=1e-6)
 
 
-def test_dropout_leaves_out_a_fixed_number():
+def test_dropout_drops_fixed_number():
     draws = torch.rand(20, generator=torch.Generator().manual_seed(1))
-    kept = keep(draws, torch.tensor(1 - 0.05, dtype=torch.float64))
+    kept = keep_random_share(draws, torch.tensor(1 - 0.05, dtype=torch.float64))
     assert kept.sum() == 19
     assert not kept[draws.argmax()]
-    assert keep(draws, torch.tensor(1.0)).all()
-    assert keep(draws[:15], torch.tensor(0.9)).sum() == 13, "of 13.5 the half goes"
+    assert keep_random_share(draws, torch.tensor(1.0)).all()
+    assert keep_random_share(draws[:15], torch.tensor(0.9)).sum() == 13, "of 13.5 the half goes"
 
 
-def test_of_a_batch_of_one_the_one_stays():
-    assert keep(torch.rand(1), torch.tensor(1 - 0.05)).tolist() == [True]
+def test_single_sample_batch_keeps_its_sample():
+    assert keep_random_share(torch.rand(1), torch.tensor(1 - 0.05)).tolist() == [True]
 
 
-def test_the_parts_of_the_training_begin_where_the_source_begins_them(make_task, Linear5):
+def test_phases_begin_as_in_source(make_task, Linear5):
     method = make(make_task(epochs=100), Linear5())
     phases = []
     for epoch in range(1, 101):
@@ -72,7 +72,7 @@ def test_the_parts_of_the_training_begin_where_the_source_begins_them(make_task,
     assert phases[90:] == [(False, True, 0.95)] * 10
 
 
-def test_steps_of_all_three_parts_against_numpy(make_task, FakeBatch, Linear5):
+def test_steps_of_all_three_phases_against_numpy(make_task, FakeBatch, Linear5):
     network, index, y = Linear5(), [0, 1, 2, 3], [0, 1, 2, 3]
     method = make(make_task(epochs=10), network, width=2.0, **ALL)
     threshold, partial = 0.0, 0
@@ -90,7 +90,7 @@ def test_steps_of_all_three_parts_against_numpy(make_task, FakeBatch, Linear5):
     assert method.threshold.item() == pytest.approx(threshold, rel=1e-5)
 
 
-def test_draws_come_from_the_tasks_generator(make_task, FakeBatch, Linear5):
+def test_random_draws_use_task_generator(make_task, FakeBatch, Linear5):
     network, batch = Linear5(), FakeBatch(inputs(), [0, 1, 2, 3])
     results = []
     for seed in (1, 1, 2, 3, 4):
@@ -102,7 +102,7 @@ def test_draws_come_from_the_tasks_generator(make_task, FakeBatch, Linear5):
     assert len(set(results)) > 1
 
 
-def test_burn_in_throughout_without_dropout_is_cross_entropy_exactly(make_task, FakeBatch, Linear5):
+def test_full_burn_in_without_dropout_is_cross_entropy_exactly(make_task, FakeBatch, Linear5):
     network, task = Linear5(), make_task()
     method, plain = make(task, network, **NEUTRAL), choose("ce").method(task, network, None)
     for epoch in (1, 10):
@@ -111,7 +111,7 @@ def test_burn_in_throughout_without_dropout_is_cross_entropy_exactly(make_task, 
         assert torch.equal(method.loss(network, batch), plain.loss(network, batch))
 
 
-def test_samples_without_label_neither_count_nor_move_the_threshold(make_task, FakeBatch, Linear5):
+def test_unlabelled_samples_affect_neither_loss_nor_threshold(make_task, FakeBatch, Linear5):
     network, x, labels = Linear5(), inputs(), torch.tensor([1, -1, 3, -1])
     with_missing = make(make_task(labels=labels), network, **ALL)
     without = make(make_task(labels=labels[[0, 2]]), network, **ALL)
@@ -138,11 +138,11 @@ def test_state_survives_saving(make_task, FakeBatch, Linear5):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"percentile": 75.0}, "percentile is 75.0, but it must lie between 0 and 1"),
-        ({"burn_in": 18}, "burn_in is 18.0, but it must lie between 0 and 1"),
-        ({"width": 0.0}, "width is 0.0, but it must be greater than 0"),
+        ({"percentile": 75.0}, "percentile .*75.0"),
+        ({"burn_in": 18}, "burn_in .*18.0"),
+        ({"width": 0.0}, "width .*0.0"),
     ],
 )
-def test_bad_options_are_named(options, message):
+def test_bad_options_raise(options, message):
     with pytest.raises(ValueError, match=message):
         choose("mentornet", options)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vista.methods import choose
-from vista.methods.ps_kd import NEUTRAL, progressive_targets, share
+from vista.methods.ps_kd import NEUTRAL, compute_share
 
 
 def make(task, network, name="ps-kd", **options):
@@ -41,13 +41,13 @@ def test_two_epochs_against_numpy(make_task, FakeBatch, Linear5):
 
 
 @pytest.mark.parametrize("alpha", [0.3, 1.0])
-def test_epoch_1_trains_on_the_labels_whatever_alpha(make_task, Linear5, alpha):
+def test_epoch_1_trains_on_labels_for_any_alpha(make_task, Linear5, alpha):
     method = make(make_task(), Linear5(), alpha=alpha)
     method.begin_epoch(1)
     assert torch.equal(method.targets(torch.arange(12)), method.task.one_hot(torch.arange(12)))
 
 
-def test_only_the_last_epoch_is_remembered(make_task, FakeBatch, Linear5):
+def test_memory_holds_last_epoch_only(make_task, FakeBatch, Linear5):
     network = Linear5()
     method = make(make_task(), network)
     for epoch in (1, 2, 3):
@@ -58,14 +58,14 @@ def test_only_the_last_epoch_is_remembered(make_task, FakeBatch, Linear5):
     assert torch.equal(method.memory[3:], method.task.one_hot(torch.arange(3, 12)))
 
 
-def test_the_beta_variant_takes_the_beta_of_the_epoch_before():
+def test_beta_variant_uses_beta_of_previous_epoch():
     beta = [(1 - math.exp(-2 * (t - 1) / 9)) / (1 - math.exp(-2)) for t in range(1, 11)]
-    shares = [share(epoch, 10, "exp", 2.0) for epoch in range(1, 11)]
+    shares = [compute_share(epoch, 10, "exp", 2.0) for epoch in range(1, 11)]
     np.testing.assert_allclose(shares, [0.0, *beta[:9]], atol=1e-12)
     assert choose("ps-kd-beta").options == {"alpha": 1.0, "schedule": "exp", "k": 2.0}
 
 
-def test_the_beta_variant_trains_epochs_1_and_2_on_the_labels(make_task, FakeBatch, Linear5):
+def test_beta_variant_trains_epochs_1_and_2_on_labels(make_task, FakeBatch, Linear5):
     network = Linear5()
     method = make(make_task(), network, "ps-kd-beta")
     for epoch in (1, 2):
@@ -88,13 +88,14 @@ def test_alpha_0_is_cross_entropy_exactly(make_task, FakeBatch, Linear5):
         assert torch.equal(method.loss(network, batch), plain.loss(network, batch))
 
 
-def test_a_sample_without_label_learns_from_its_previous_prediction_alone():
-    hard, previous = torch.tensor([[0.0, 0.0], [1.0, 0.0]]), torch.tensor([[0.3, 0.7], [0.3, 0.7]])
-    targets = progressive_targets(hard, previous, torch.tensor(0.5))
-    np.testing.assert_allclose(targets.numpy(), [[0.3, 0.7], [0.65, 0.35]], rtol=1e-6)
+def test_unlabelled_sample_learns_from_previous_prediction_only(make_task, Linear5):
+    method = make(make_task(num_classes=2, labels=torch.tensor([-1, 0])), Linear5())
+    method.memory.copy_(torch.tensor([[0.3, 0.7], [0.3, 0.7]]))
+    method.alpha.fill_(0.5)
+    np.testing.assert_allclose(method.targets(torch.arange(2)).numpy(), [[0.3, 0.7], [0.65, 0.35]], rtol=1e-6)
 
 
-def test_a_sample_without_label_is_left_out_until_it_has_been_seen(make_task, FakeBatch, Linear5):
+def test_unlabelled_sample_is_excluded_until_seen(make_task, FakeBatch, Linear5):
     network, x, labels = Linear5(), inputs(2), torch.tensor([2, -1])
     method = make(make_task(labels=labels), network)
     method.begin_epoch(1)
@@ -117,7 +118,7 @@ def test_state_survives_saving_in_the_middle_of_an_epoch(make_task, FakeBatch, L
     assert torch.equal(other.targets(index), method.targets(index))
 
 
-def test_half_precision_logits_are_remembered_in_float32(make_task, FakeBatch, Linear5):
+def test_half_precision_predictions_are_stored_in_float32(make_task, FakeBatch, Linear5):
     network = Linear5().to(torch.bfloat16)
     method = make(make_task(), network)
     method.begin_epoch(1)
@@ -126,18 +127,18 @@ def test_half_precision_logits_are_remembered_in_float32(make_task, FakeBatch, L
     np.testing.assert_allclose(method.memory[:3].sum(1).numpy(), 1.0, rtol=1e-6)
 
 
-def test_mixed_pictures_would_enter_the_memory():
+def test_does_not_compose_with_cutmix():
     assert not choose("ps-kd").method.composes_with_cutmix
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"alpha": 1.1}, "alpha is 1.1, but it must lie between 0 and 1"),
-        ({"schedule": "cosine"}, "schedule is 'cosine', but it must be one of linear, exp"),
-        ({"k": 0.0}, "k is 0.0, but the exp schedule needs"),
+        ({"alpha": 1.1}, "alpha .*1.1"),
+        ({"schedule": "cosine"}, "schedule .*'cosine'"),
+        ({"k": 0.0}, "k .*0.0"),
     ],
 )
-def test_bad_options_are_named(options, message):
+def test_bad_options_raise(options, message):
     with pytest.raises(ValueError, match=message):
         choose("ps-kd", options)

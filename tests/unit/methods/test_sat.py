@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from vista.methods import choose
-from vista.methods.sat import NEUTRAL, adapt, weighted_loss
+from vista.methods.sat import NEUTRAL, adapt_targets, compute_weighted_loss
 
 
 def make(task, network, **options):
@@ -37,7 +37,7 @@ def test_two_adaptive_epochs_against_numpy(make_task, FakeBatch, Linear5):
     np.testing.assert_allclose(method.final_teacher()[index].numpy(), t, rtol=1e-5, atol=1e-7)
 
 
-def test_it_starts_after_the_share_of_epochs_the_source_gives(make_task, Linear5):
+def test_adaptation_starts_after_share_of_epochs(make_task, Linear5):
     method = make(make_task(epochs=200), Linear5())
     momenta = {}
     for epoch in (1, 60, 61, 200):
@@ -46,7 +46,7 @@ def test_it_starts_after_the_share_of_epochs_the_source_gives(make_task, Linear5
     assert momenta == {1: 1.0, 60: 1.0, 61: 0.9, 200: 0.9}
 
 
-def test_never_starting_is_cross_entropy(make_task, FakeBatch, Linear5):
+def test_start_1_is_cross_entropy(make_task, FakeBatch, Linear5):
     network, task = Linear5(), make_task(epochs=10)
     method, plain = make(task, network, **NEUTRAL), choose("ce").method(task, network, None)
     for epoch in (1, 10):
@@ -56,22 +56,22 @@ def test_never_starting_is_cross_entropy(make_task, FakeBatch, Linear5):
     assert torch.equal(method.memory, task.one_hot(torch.arange(12)))
 
 
-def test_targets_stay_on_the_simplex_and_reach_a_constant_prediction_at_the_rate_of_the_momentum():
+def test_targets_stay_normalised_and_converge_at_rate_of_momentum():
     p, start, momentum = torch.tensor([[0.2, 0.5, 0.3]]), torch.tensor([[1.0, 0.0, 0.0]]), torch.tensor(0.9)
     t = start
     for n in range(1, 21):
-        t = adapt(t, p, momentum)
+        t = adapt_targets(t, p, momentum)
         assert t.sum().item() == pytest.approx(1.0, abs=1e-6)
         torch.testing.assert_close(t - p, (start - p) * 0.9**n)
 
 
 def test_weights_have_mean_one():
-    logits = torch.zeros(3, 4)  # every loss is log 4, so only the weights' mean is left
+    logits = torch.zeros(3, 4)  # every loss is log 4, so the result depends on the weights only
     targets = torch.tensor([[1.0, 0, 0, 0], [0.5, 0.5, 0, 0], [0.25, 0.25, 0.25, 0.25]])
-    assert weighted_loss(logits, targets).item() == pytest.approx(np.log(4), rel=1e-6)
+    assert compute_weighted_loss(logits, targets).item() == pytest.approx(np.log(4), rel=1e-6)
 
 
-def test_a_sample_without_label_waits_for_the_start_and_then_follows_its_predictions(make_task, FakeBatch, Linear5):
+def test_unlabelled_sample_follows_its_predictions_after_start(make_task, FakeBatch, Linear5):
     network, x, labels = Linear5(), inputs(2), torch.tensor([2, -1])
     method = make(make_task(labels=labels), network)
     method.begin_epoch(1)
@@ -83,9 +83,9 @@ def test_a_sample_without_label_waits_for_the_start_and_then_follows_its_predict
     torch.testing.assert_close(method.memory[1:], network(x[1:]).softmax(1).detach())
 
 
-def test_a_batch_without_any_label_teaches_nothing():
+def test_batch_without_labels_has_zero_loss():
     logits = torch.zeros(2, 3, requires_grad=True)
-    loss = weighted_loss(logits, torch.zeros(2, 3))
+    loss = compute_weighted_loss(logits, torch.zeros(2, 3))
     loss.backward()
     assert loss.item() == 0
     assert not logits.grad.any()
@@ -106,10 +106,10 @@ def test_state_survives_saving(make_task, FakeBatch, Linear5):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"momentum": 1.0}, "momentum is 1.0, but it must be at least 0 and less than 1"),
-        ({"start": 60}, "start is 60.0, but it must lie between 0 and 1"),
+        ({"momentum": 1.0}, "momentum .*1.0"),
+        ({"start": 60}, "start .*60.0"),
     ],
 )
-def test_bad_options_are_named(options, message):
+def test_bad_options_raise(options, message):
     with pytest.raises(ValueError, match=message):
         choose("sat", options)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vista.methods import choose
-from vista.methods.temporal_ensembling import NEUTRAL, corrected, ramp
+from vista.methods.temporal_ensembling import NEUTRAL, compute_ramp, correct_bias
 
 
 def make(task, network, **options):
@@ -24,11 +24,11 @@ def inputs(rows=3, seed=1):
     return torch.randn(rows, 3, generator=torch.Generator().manual_seed(seed))
 
 
-def test_the_ramp_is_the_sources_over_300_epochs():
-    assert ramp(1, 300, 80 / 300) == 0.0
-    assert ramp(2, 300, 80 / 300) == pytest.approx(math.exp(-5 * (1 - 1 / 80) ** 2))
-    assert ramp(41, 300, 80 / 300) == pytest.approx(math.exp(-5 / 4))
-    assert ramp(81, 300, 80 / 300) == ramp(300, 300, 80 / 300) == 1.0
+def test_ramp_equals_source_over_300_epochs():
+    assert compute_ramp(1, 300, 80 / 300) == 0.0
+    assert compute_ramp(2, 300, 80 / 300) == pytest.approx(math.exp(-5 * (1 - 1 / 80) ** 2))
+    assert compute_ramp(41, 300, 80 / 300) == pytest.approx(math.exp(-5 / 4))
+    assert compute_ramp(81, 300, 80 / 300) == compute_ramp(300, 300, 80 / 300) == 1.0
 
 
 def test_three_epochs_against_numpy(make_task, FakeBatch, Linear5):
@@ -49,16 +49,16 @@ def test_three_epochs_against_numpy(make_task, FakeBatch, Linear5):
     np.testing.assert_allclose(method.final_teacher()[index].numpy(), z / (1 - 0.6**3), rtol=1e-5)
 
 
-def test_after_the_first_epoch_the_corrected_mean_is_the_prediction(make_task, FakeBatch, Linear5):
+def test_corrected_mean_after_first_epoch_is_prediction(make_task, FakeBatch, Linear5):
     network, x = Linear5(), inputs()
     method = make(make_task(), network)
     method.begin_epoch(1)
     method.loss(network, FakeBatch(x, [0, 1, 2]))
-    torch.testing.assert_close(corrected(method.memory)[:3], network(x).softmax(1).detach())
+    torch.testing.assert_close(correct_bias(method.memory)[:3], network(x).softmax(1).detach())
     assert method.final_teacher()[3:].sum() == 0, "what was never seen has no mean"
 
 
-def test_a_sample_never_seen_is_not_pulled_towards_zero(make_task, FakeBatch, Linear5):
+def test_unseen_sample_is_excluded_from_distance(make_task, FakeBatch, Linear5):
     network, x = Linear5(), inputs()
     method = make(make_task(), network)
     method.begin_epoch(10)
@@ -66,7 +66,7 @@ def test_a_sample_never_seen_is_not_pulled_towards_zero(make_task, FakeBatch, Li
     torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(network(x), torch.tensor([0, 1, 2])))
 
 
-def test_the_gradient_reaches_the_network_through_the_distance(make_task, FakeBatch, Linear5):
+def test_distance_has_gradient(make_task, FakeBatch, Linear5):
     network = Linear5()
     grads = []
     for weight in (0.0, 100.0):
@@ -89,7 +89,7 @@ def test_weight_0_is_cross_entropy_exactly(make_task, FakeBatch, Linear5):
         assert torch.equal(method.loss(network, batch), plain.loss(network, batch))
 
 
-def test_the_weight_is_scaled_by_the_share_of_labelled_samples(make_task, Linear5):
+def test_weight_is_scaled_by_share_of_labelled_samples(make_task, Linear5):
     method = make(make_task(labels=torch.tensor([0, -1, -1, 3])), Linear5(), weight=10.0)
     method.begin_epoch(10)
     assert method.weight.item() == pytest.approx(5.0)
@@ -110,11 +110,11 @@ def test_state_survives_saving(make_task, FakeBatch, Linear5):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"momentum": 1.0}, "momentum is 1.0, but it must be at least 0 and less than 1"),
-        ({"weight": -1.0}, "weight is -1.0, but it must be at least 0"),
-        ({"ramp": -0.1}, "ramp is -0.1, but it must be at least 0"),
+        ({"momentum": 1.0}, "momentum .*1.0"),
+        ({"weight": -1.0}, "weight .*-1.0"),
+        ({"ramp": -0.1}, "ramp .*-0.1"),
     ],
 )
-def test_bad_options_are_named(options, message):
+def test_bad_options_raise(options, message):
     with pytest.raises(ValueError, match=message):
         choose("temporal-ensembling", options)

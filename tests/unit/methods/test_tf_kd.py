@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from vista.methods import choose
-from vista.methods.tf_kd import NEUTRAL, virtual_teacher
+from vista.methods.tf_kd import NEUTRAL, make_virtual_teacher
 
 
 def make(task, network, name="tf-kd", **options):
@@ -44,15 +44,15 @@ def test_self_against_numpy(make_task, FakeBatch, Linear5):
     assert loss.item() == pytest.approx(0.05 * ce + 0.95 * 36 * 0.5 * kl, rel=1e-4)
 
 
-def test_a_kl_averaged_over_classes_and_multiplied_by_their_number_is_the_same(make_task, FakeBatch, Linear5):
+def test_kl_averaged_over_classes_times_their_number_is_equal(make_task, FakeBatch, Linear5):
     network, x = Linear5(), inputs(4)
     loss = make(make_task(), network, alpha=1.0).loss(network, FakeBatch(x, [1, 5, 9, 2]))
-    teacher = virtual_teacher(F.one_hot(torch.tensor([1, 0, 4, 2]), 5).float(), 20.0)
+    teacher = make_virtual_teacher(F.one_hot(torch.tensor([1, 0, 4, 2]), 5).float(), 20.0)
     published = 5 * F.kl_div(network(x).log_softmax(1), teacher, reduction="none").mean()
     torch.testing.assert_close(loss, published)
 
 
-def test_under_cutmix_the_teachers_of_both_labels_are_mixed(make_task, FakeBatch, Linear5):
+def test_cutmix_mixes_teachers_of_both_labels(make_task, FakeBatch, Linear5):
     network, x = Linear5(), inputs()
     batch = FakeBatch(x, [1, 5, 9])
     batch.partner, batch.share = torch.tensor([2, 1, 9]), torch.tensor([0.3])
@@ -63,14 +63,14 @@ def test_under_cutmix_the_teachers_of_both_labels_are_mixed(make_task, FakeBatch
     assert loss.item() == pytest.approx(0.7 * ce + 0.3 * kl, rel=1e-5)
 
 
-def test_the_virtual_teacher_is_nearly_uniform_at_the_sources_temperature():
-    row = virtual_teacher(torch.eye(100)[:1], 20.0)[0]
+def test_virtual_teacher_is_nearly_uniform_at_source_temperature():
+    row = make_virtual_teacher(torch.eye(100)[:1], 20.0)[0]
     assert row[0].item() == pytest.approx(0.0105, abs=1e-4)
     assert row[1].item() == pytest.approx(0.00999, abs=1e-5)
 
 
-def test_the_coldest_teacher_is_the_label(make_task, FakeBatch, Linear5):
-    assert torch.equal(virtual_teacher(torch.eye(5)[:2], 1e-4), torch.eye(5)[:2])
+def test_teacher_at_low_temperature_is_label(make_task, FakeBatch, Linear5):
+    assert torch.equal(make_virtual_teacher(torch.eye(5)[:2], 1e-4), torch.eye(5)[:2])
     network = Linear5()
     assert torch.isfinite(make(make_task(), network, temperature=1e-4).loss(network, FakeBatch(inputs(), [1, 5, 9])))
 
@@ -84,7 +84,7 @@ def test_alpha_0_is_cross_entropy_exactly(make_task, FakeBatch, Linear5, name):
     assert torch.equal(make(task, network, name, **NEUTRAL).loss(network, batch), plain.loss(network, batch))
 
 
-def test_rows_without_label_change_nothing(make_task, FakeBatch, Linear5):
+def test_unlabelled_rows_change_nothing(make_task, FakeBatch, Linear5):
     network, x = Linear5(), inputs(4)
     labels = torch.tensor([1, -1, 3, -1])
     with_missing = make(make_task(labels=labels), network).loss(network, FakeBatch(x, [0, 1, 2, 3]))
@@ -92,16 +92,16 @@ def test_rows_without_label_change_nothing(make_task, FakeBatch, Linear5):
     torch.testing.assert_close(with_missing, without)
 
 
-def test_only_self_needs_an_earlier_run_and_says_which(make_task, Linear5):
+def test_only_self_needs_earlier_run(make_task, Linear5):
     method = choose("tf-kd").method
     assert method.earlier_runs(choose("tf-kd").config) == ()
     (run,) = method.earlier_runs(choose("tf-kd-self").config)
     assert (run.role, run.method) == ("teacher", "ce")
-    with pytest.raises(ValueError, match="earlier run of `ce` as its 'teacher'"):
+    with pytest.raises(ValueError, match=r"earlier run of ce as task.earlier\['teacher'\]"):
         make(make_task(), Linear5(), "tf-kd-self")
 
 
-def test_the_earlier_network_is_neither_trained_nor_saved(make_task, FakeBatch, Linear5):
+def test_earlier_network_is_neither_trained_nor_saved(make_task, FakeBatch, Linear5):
     network, teacher = Linear5(), Linear5(seed=9)
     method = make(make_task(earlier={"teacher": teacher}), network, "tf-kd-self")
     method.loss(network, FakeBatch(inputs(), [1, 5, 9])).backward()
@@ -110,7 +110,7 @@ def test_the_earlier_network_is_neither_trained_nor_saved(make_task, FakeBatch, 
     assert not method.state_dict()
 
 
-def test_the_record_shows_the_defaults_of_each_mode():
+def test_config_shows_defaults_of_each_mode():
     assert choose("tf-kd").options == {"mode": "reg", "alpha": 0.1, "temperature": 20.0, "weight": 1.0}
     assert choose("tf-kd:mode=self").options == {"mode": "self", "alpha": 0.95, "temperature": 6.0, "weight": 0.5}
 
@@ -118,12 +118,12 @@ def test_the_record_shows_the_defaults_of_each_mode():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"alpha": 1.1}, "alpha is 1.1, but it must lie between 0 and 1"),
-        ({"temperature": 0.0}, "temperature is 0.0, but it must be greater than 0"),
-        ({"weight": -1.0}, "weight is -1.0, but it must be at least 0"),
-        ({"mode": "both"}, "mode is 'both', but it must be one of reg, self"),
+        ({"alpha": 1.1}, "alpha .*1.1"),
+        ({"temperature": 0.0}, "temperature .*0.0"),
+        ({"weight": -1.0}, "weight .*-1.0"),
+        ({"mode": "both"}, "mode .*'both'"),
     ],
 )
-def test_bad_options_are_named(options, message):
+def test_bad_options_raise(options, message):
     with pytest.raises(ValueError, match=message):
         choose("tf-kd", options)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vista.methods import choose
-from vista.methods.tsd import NEUTRAL, recall, remember, tolerant_term
+from vista.methods.tsd import NEUTRAL, append_to_queues, compute_tolerant_term, read_queues
 
 
 def make(task, network, **options):
@@ -24,7 +24,7 @@ def inputs(rows=3, seed=1):
     return torch.randn(rows, 3, generator=torch.Generator().manual_seed(seed))
 
 
-def test_queues_hold_what_pythons_deques_hold():
+def test_queues_match_python_deques():
     size, generator = 3, torch.Generator().manual_seed(4)
     queues, written = torch.zeros(4 * size + 1, 2), torch.zeros(4, dtype=torch.long)
     expected = [deque(maxlen=size) for _ in range(4)]
@@ -32,12 +32,12 @@ def test_queues_hold_what_pythons_deques_hold():
         group = torch.randint(-1, 4, (9,), generator=generator)
         probs = torch.rand(9, 2, generator=generator)
         if step == 3:
-            group[:] = 2  # more newcomers than the queue has places
-        remember(queues, written, group, probs)
+            group[:] = 2  # more predictions than the queue holds
+        append_to_queues(queues, written, group, probs)
         for g, row in zip(group.tolist(), probs):
             if g >= 0:
                 expected[g].append(row)
-        mean, known = recall(queues, written, torch.arange(4))
+        mean, known = read_queues(queues, written, torch.arange(4))
         for g in range(4):
             assert bool(known[g]) == bool(expected[g])
             if expected[g]:
@@ -68,16 +68,16 @@ def test_three_steps_against_numpy(make_task, FakeBatch, Linear5):
     assert taught > 2, "the case must reach the memory"
 
 
-def test_its_own_prediction_as_teacher_adds_nothing():
+def test_own_prediction_as_teacher_has_zero_loss():
     logits = torch.randn(3, 5, generator=torch.Generator().manual_seed(1), requires_grad=True)
     known = torch.tensor([True, True, False])
-    term = tolerant_term(logits, logits.softmax(1).detach(), known, temperature=4.0)
+    term = compute_tolerant_term(logits, logits.softmax(1).detach(), known, temperature=4.0)
     assert term.item() == pytest.approx(0.0, abs=1e-6)
     term.backward()
     assert logits.grad.abs().max() < 1e-6
 
 
-def test_the_first_step_has_no_teacher_and_is_cross_entropy(make_task, FakeBatch, Linear5):
+def test_first_step_is_cross_entropy(make_task, FakeBatch, Linear5):
     network, x = Linear5(), inputs()
     loss = make(make_task(), network).loss(network, FakeBatch(x, [0, 1, 2]))
     torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(network(x), torch.tensor([0, 1, 2])))
@@ -91,11 +91,11 @@ def test_weight_0_is_cross_entropy_exactly(make_task, FakeBatch, Linear5):
         assert torch.equal(method.loss(network, batch), plain.loss(network, batch))
 
 
-def test_samples_without_label_are_neither_taught_nor_remembered(make_task, FakeBatch, Linear5):
+def test_unlabelled_samples_are_neither_distilled_nor_stored(make_task, FakeBatch, Linear5):
     network, labels = Linear5(), torch.tensor([-1, -1, 2])
     method = make(make_task(labels=labels), network)
-    everybody = torch.arange(10).repeat_interleave(16)  # every queue is full, so that there would be a teacher
-    remember(method.queues, method.written, everybody, torch.full((160, 5), 0.2))
+    everybody = torch.arange(10).repeat_interleave(16)  # fill every queue, so that each sample has a teacher
+    append_to_queues(method.queues, method.written, everybody, torch.full((160, 5), 0.2))
     queues = method.queues.clone()
     loss = method.loss(network, FakeBatch(inputs(2), [0, 1]))
     assert loss.item() == pytest.approx(0.0, abs=1e-6)
@@ -114,7 +114,7 @@ def test_state_survives_saving(make_task, FakeBatch, Linear5):
     assert torch.equal(other.loss(network, batch), method.loss(network, batch))
 
 
-def test_it_says_that_it_is_a_reconstruction():
+def test_is_marked_as_reconstruction():
     method = choose("tsd").method
     assert method.reconstruction
     assert "reconstruction" in method.source
@@ -123,11 +123,11 @@ def test_it_says_that_it_is_a_reconstruction():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"weight": -1.0}, "weight is -1.0, but it must be at least 0"),
-        ({"temperature": 0.0}, "temperature is 0.0, but it must be greater than 0"),
-        ({"queue": 0}, "queue is 0, but at least 1 prediction must have room"),
+        ({"weight": -1.0}, "weight .*-1.0"),
+        ({"temperature": 0.0}, "temperature .*0.0"),
+        ({"queue": 0}, "queue .*0"),
     ],
 )
-def test_bad_options_are_named(options, message):
+def test_bad_options_raise(options, message):
     with pytest.raises(ValueError, match=message):
         choose("tsd", options)

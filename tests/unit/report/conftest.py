@@ -1,4 +1,4 @@
-"""``made_runs.py``, beside the tests of analysis, makes the runs that are drawn here."""
+"""Makes ``made_runs.py`` of the analysis tests importable."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""``vista report`` and ``vista labels``: what they write, print and refuse."""
+"""``vista report`` and ``vista labels``: files, output and rejected options."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
-from made_runs import write_pictures, write_run
+from made_runs import write_images, write_run
 
 from vista.cli import main
 from vista.noise.label_files import read_label_file
@@ -21,29 +22,62 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def run() -> Path:
-    return write_run(Path("run"), method="vista", teacher=True, data=write_pictures(Path("pictures.npz")))
+    return write_run(Path("run"), method="vista", teacher=True, data=write_images(Path("images.npz")))
 
 
 def test_report_writes_the_page_and_figures_by_name(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(run)]) == 0
-    assert capsys.readouterr().out == "wrote report.html\n"
     words = ["-o", "page.html", "--figures", "figures", "--only", "forgetting", "--formats", "svg"]
     assert main(["report", str(run), *words]) == 0
     assert Path("page.html").exists()
     assert [p.name for p in Path("figures").iterdir()] == ["forgetting.svg"]
+    assert capsys.readouterr().out.startswith(f"wrote {Path.cwd() / 'page.html'}\n")
+
+
+@pytest.mark.parametrize(
+    ("paths", "page"),
+    [
+        (["run"], "run/report.html"),
+        (["folder"], "folder/report.html"),
+        (["folder/theirs.npz"], "folder/report.html"),
+        (["run", "folder/other"], "report.html"),
+    ],
+    ids=["run", "folder of runs", "npz file", "several"],
+)
+def test_the_default_page_is_in_the_folder_of_what_is_drawn(
+    run: Path, paths: list[str], page: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(Path("folder/other"), method="ce", data="npz:images.npz")
+    np.savez("folder/theirs.npz", correct=np.ones((2, 3), bool))
+    assert main(["report", *paths]) == 0
+    assert capsys.readouterr().out == f"wrote {Path.cwd() / page}\n"
+    assert Path(page).is_file()
+
+
+@pytest.mark.parametrize("watching", [False, True])
+@pytest.mark.parametrize("found", [True, False])
+def test_open_shows_the_page_once_or_prints_its_address(
+    run: Path, found: bool, watching: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or found)
+    assert main(["report", str(run), "--open", *(["--watch"] if watching else [])]) == 0
+    address = (Path.cwd() / "run/report.html").as_uri()
+    assert opened == [address]
+    assert (f"no web browser found: open {address}" in capsys.readouterr().err) is not found
 
 
 def test_figures_alone_write_no_page(run: Path) -> None:
     assert main(["report", str(run), "--figures", "figures", "--only", "contributing-set", "--formats", "svg"]) == 0
+    assert not Path("run/report.html").exists()
     assert not Path("report.html").exists()
 
 
 def test_watching_finished_runs_writes_once(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(run), "--watch", "-o", "page.html"]) == 0
-    assert "wrote page.html: 1 run, 4 epochs, all finished" in capsys.readouterr().out
+    assert f"wrote {Path.cwd() / 'page.html'}: 1 run, 4 epochs, all finished" in capsys.readouterr().out
 
 
-def test_watching_a_folder_without_a_run_says_that_it_waits(
+def test_watching_a_folder_without_a_run_waits_for_one(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("empty").mkdir()
@@ -53,29 +87,31 @@ def test_watching_a_folder_without_a_run_says_that_it_waits(
 
     monkeypatch.setitem(watch.__kwdefaults__, "wait", stop)
     assert main(["report", "empty", "--watch"]) == 130
-    assert "no run yet in empty: waiting until one begins there" in capsys.readouterr().err
+    assert "no run yet in empty: waiting for one to start" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["report", "nowhere"], "nowhere does not exist"),
-        (["report"], "no run was named"),
-        (["report", "run", "-o", "no/where.html"], "no is no folder"),
-        (["report", "run", "--watch", "--every", "0"], "every is 0"),
+        (["report"], "no run given"),
+        (["report", "run", "-o", "no/where.html"], "out must be in an existing folder, got no/where.html"),
+        (["report", "run", "--watch", "--every", "0"], "every must be a number of seconds greater than 0, got 0"),
         (
             ["report", "run", "--only", "forgetting"],
-            "only chooses among the figures, but none are written: add --figures",
+            "only selects figures, but none are written: add --figures",
         ),
-        (["report", "run", "--formats", "png", "svg", "pdf"], "formats chooses among the figures"),
-        (["report", "run", "--every", "5"], "every is 5.0, but the page is written once: add --watch"),
+        (["report", "run", "--formats", "png", "svg", "pdf"], "formats selects figures"),
+        (["report", "run", "--every", "5"], "every is 5.0, but the page is written only once: add --watch"),
         (["labels", "run", "--drop"], "drop only changes what --clean FILE writes"),
         (["labels", "run", "--top", "1000"], "top is 1000, but there are 45 labelled training samples"),
         (["labels", "run", "--top", "1", "--min-score", "0.5"], "top and min_score were both given"),
         (["labels", "run", "--min-score", "7"], "min_score is 7.0, but scores lie between 0 and 1"),
     ],
 )
-def test_bad_input_is_a_sentence(words: list[str], message: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_options_are_rejected(
+    words: list[str], message: str, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(words) == 2
     assert message in capsys.readouterr().err
 
@@ -90,7 +126,7 @@ def test_labels_prints_a_table_and_writes_both_lists(run: Path, capsys: pytest.C
     assert len(json.loads((run / "suspected_labels.json").read_text())["suspects"]) == 3
 
 
-def test_labels_without_a_wish_are_those_that_look_wrong(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_labels_lists_the_estimated_number_by_default(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["labels", str(run)]) == 0
     listed = json.loads((run / "suspected_labels.json").read_text())
     assert len(listed["suspects"]) == listed["estimated"] > 0
@@ -108,7 +144,7 @@ def test_labels_as_json_are_one_object(run: Path, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize("drop", [False, True])
-def test_labels_clean_writes_what_noise_file_reads(run: Path, drop: bool) -> None:
+def test_labels_clean_writes_a_label_file_for_training(run: Path, drop: bool) -> None:
     folder = RunFolder(run)
     labels, train = folder.labels(), folder.split().train
     wrong = labels.given[train] != labels.true[train]
@@ -119,6 +155,6 @@ def test_labels_clean_writes_what_noise_file_reads(run: Path, drop: bool) -> Non
     assert (read[~wrong] == labels.given[train][~wrong]).all()
 
 
-def test_a_run_without_a_teacher_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_without_a_teacher_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["labels", str(write_run(Path("plain")))]) == 2
     assert "has no teacher.safetensors" in capsys.readouterr().err

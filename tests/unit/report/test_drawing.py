@@ -1,4 +1,4 @@
-"""Drawings show the data: bars as tall as the figures say, labelled axes, three formats, the same bytes again."""
+"""matplotlib figures: bars, curves and cells equal the data, axes are labelled, files are reproducible."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from made_runs import BASIC, HAND, hand_run, record_of
 
 from vista.analysis.groups import Group
 from vista.analysis.runs import Run
-from vista.report import drawing, drawn_parts, figures
+from vista.report import drawing, figures, style
 
 pytest.importorskip("matplotlib", reason="figures need matplotlib")
 from matplotlib.collections import PolyCollection
@@ -27,19 +27,19 @@ def test_bars_are_as_tall_as_the_data() -> None:
 
 
 def edges(band: PolyCollection, at: float) -> tuple[float, float]:
-    """Lowest and highest point of what is filled at a place."""
+    """Lowest and highest point of a filled area at an x value."""
     (path,) = band.get_paths()
     inside = [y for x, y in path.vertices if abs(x - at) < 1e-9]
     return min(inside), max(inside)
 
 
-def test_bars_of_several_seeds_lie_in_a_band_as_wide_as_an_epoch() -> None:
+def test_bars_of_several_seeds_have_a_band_with_a_step_per_epoch() -> None:
     several, alone = drawing.draw("forgetting", GROUPS).axes
     (panel, _) = figures.forgetting(GROUPS)
     assert len(several.collections) == 2
     for drawn, band in zip(several.collections, (panel.accuracy, panel.residual), strict=True):
         assert band.se is not None
-        # A step ends where the next begins, so an edge has the points of both epochs.
+        # A step ends where the next one starts, so an edge has the points of both epochs.
         assert edges(drawn, 0.5) == pytest.approx((100 * band.low[0], 100 * band.high[0]))
         assert edges(drawn, 4.5) == pytest.approx((100 * band.low[3], 100 * band.high[3]))
         assert edges(drawn, 2.5) == pytest.approx((100 * band.low[1:3].min(), 100 * band.high[1:3].max()))
@@ -59,14 +59,14 @@ def test_curves_are_the_data_with_a_band_for_several_seeds() -> None:
 
 
 @pytest.mark.parametrize("name", ["end-of-training", "contributing-set", "life-expectancy"])
-def test_a_shorter_run_cuts_nothing_off_a_longer_one(name: str) -> None:
+def test_the_longest_run_sets_the_x_axis(name: str) -> None:
     short = Group("short", (hand_run("short", HAND[:2]),))
     for groups in ([GROUPS[0], short], [short, GROUPS[0]]):
         axes = drawing.draw(name, groups).axes
         assert {tuple(ax.get_xlim()) for ax in axes if ax.get_label() != "<colorbar>"} == {(0.5, 4.5)}
 
 
-def test_the_legend_names_curves_that_only_a_later_panel_has() -> None:
+def test_the_legend_includes_curves_of_later_panels() -> None:
     tested = Run("tested", Path("tested"), record_of(val_given=HAND, test=HAND))
     figure = drawing.draw("test-vs-validation", [GROUPS[1], Group("tested", (tested,))])
     named = {text.get_text() for legend in figure.legends for text in legend.get_texts()}
@@ -74,7 +74,7 @@ def test_the_legend_names_curves_that_only_a_later_panel_has() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in drawing.DRAWINGS if name != "marginal-coverage"])
-def test_the_legend_says_what_a_band_is(name: str) -> None:
+def test_the_legend_explains_bands(name: str) -> None:
     def legends(groups: list[Group]) -> list[str]:
         figure = drawing.draw(name, groups)
         found = [*figure.legends, *(axes.get_legend() for axes in figure.axes if axes.get_legend())]
@@ -86,22 +86,22 @@ def test_the_legend_says_what_a_band_is(name: str) -> None:
     assert "mean ± standard error, 2 to 3 seeds" in legends([*GROUPS, more])
 
 
-def test_anchors_say_whose_they_are_where_there_are_several_seeds() -> None:
+def test_anchors_of_several_seeds_name_their_run() -> None:
     several, _, alone, _ = drawing.draw("marginal-coverage", GROUPS).axes
     assert [axes.get_title(loc="left") for axes in (several, alone)] == ["plain", "$ours$ <b>"]
     assert [text.get_text() for text in several.texts] == ["one of 2 seeds: a"]
     assert not alone.texts
 
 
-def test_the_contributing_set_says_its_most_its_bytes_and_its_tolerance() -> None:
+def test_the_contributing_set_shows_maximum_bytes_and_tolerance() -> None:
     light = hand_run(samples=100, classes=("a", "b", "c"), config={"options": {**BASIC, "tau": 0.2}})
     light.record.lines[0]["anchors"] = 1
     (axes,) = drawing.draw("contributing-set", [Group("light", (light,)), *GROUPS[1:]]).axes
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert labels == ["light: at most 1, 600 B, τ = 0.2", "$ours$ <b>: at most 2, had it kept them"]
+    assert labels == ["light: at most 1, 600 B, τ = 0.2", "$ours$ <b>: at most 2, replayed as VISTA Basic"]
 
 
-def test_heat_map_cells_are_the_mean_over_the_seeds_and_lifespans_a_line_in_a_band() -> None:
+def test_heat_map_cells_are_means_and_lifespans_a_line_with_a_band() -> None:
     several, alone, _ = drawing.draw("life-expectancy", GROUPS).axes
     for axes, panel in zip((several, alone), figures.life_expectancy(GROUPS), strict=True):
         cells = np.ma.filled(axes.images[0].get_array(), 0)
@@ -113,8 +113,8 @@ def test_heat_map_cells_are_the_mean_over_the_seeds_and_lifespans_a_line_in_a_ba
     assert not alone.lines
 
 
-def test_no_bar_of_a_seed_is_taller_than_the_heat_map() -> None:
-    """Each seed has another state that stays to the end: on the mean none lives that long."""
+def test_the_heat_map_is_tall_enough_for_every_seed() -> None:
+    """In each seed a different state remains to the end, so that the mean lifespans are shorter."""
     seeds = []
     for seed in range(4):
         correct = np.zeros((10, 6), bool)
@@ -136,7 +136,7 @@ def test_every_figure_has_labelled_axes(name: str) -> None:
     assert name in figures.FIGURES
 
 
-def test_every_format_is_written_and_is_the_same_again(tmp_path: Path) -> None:
+def test_every_format_is_written_reproducibly(tmp_path: Path) -> None:
     for folder in ("one", "two"):
         drawing.save_all(GROUPS, tmp_path / folder, ["contributing-set"], ["png", "svg", "pdf"])
     starts = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
@@ -151,15 +151,13 @@ def test_names_stay_text(tmp_path: Path) -> None:
     assert re.search(r"<text [^>]*>\$ours\$ &lt;b&gt;</text>", (tmp_path / "forgetting.svg").read_text())
 
 
-def test_an_unknown_figure_is_refused() -> None:
-    with pytest.raises(ValueError, match="figure 'pie' is unknown; known are forgetting, marginal-coverage"):
+def test_an_unknown_figure_is_rejected() -> None:
+    with pytest.raises(ValueError, match=r"figure must be one of forgetting, marginal-coverage, .*, got 'pie'"):
         drawing.draw("pie", GROUPS)
 
 
-@pytest.mark.parametrize(
-    "pair", [(drawn_parts.YELLOW, drawn_parts.BLUE), (drawn_parts.SERIES[0], drawn_parts.SERIES[1])]
-)
-def test_colours_are_apart_in_grey(pair: tuple[str, str]) -> None:
+@pytest.mark.parametrize("pair", [(style.LIGHT["yellow"], style.LIGHT["blue"]), style.SERIES[:2]])
+def test_colours_differ_in_grey(pair: tuple[str, str]) -> None:
     def lightness(colour: str) -> float:
         red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
         return 0.299 * red + 0.587 * green + 0.114 * blue
@@ -186,7 +184,7 @@ def test_many_panels_are_wrapped_into_rows(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["end-of-training", "contributing-set"])
 @pytest.mark.parametrize("groups", [MANY, LONG], ids=["many", "long"])
-def test_a_long_legend_lies_below_the_curves(name: str, groups: list[Group]) -> None:
+def test_a_long_legend_is_placed_below_the_axes(name: str, groups: list[Group]) -> None:
     figure = drawing.draw(name, groups)
     figure.draw_without_rendering()
     (legend,) = figure.legends
@@ -198,14 +196,14 @@ def test_a_long_legend_lies_below_the_curves(name: str, groups: list[Group]) -> 
     assert axes.get_window_extent().height > 0.6 * drawing.draw(name, GROUPS).axes[0].figure.bbox.height
 
 
-def test_many_lines_are_told_apart() -> None:
+def test_many_lines_are_distinguishable() -> None:
     (axes,) = drawing.draw("end-of-training", MANY).axes
-    looks = {(line.get_color(), line.get_marker()) for line in axes.lines}
+    looks = {(line.get_color(), str(line.get_marker())) for line in axes.lines}
     assert len(looks) == len(MANY)
-    assert len({str(drawn_parts.look(place)) for place in range(216)}) == 216
+    assert len({style.line_style(series) for series in range(216)}) == 216
 
 
-def test_what_is_no_utf8_is_shown_as_its_escape(tmp_path: Path) -> None:
+def test_names_that_are_not_utf8_are_escaped(tmp_path: Path) -> None:
     groups = [Group("odd\udcff", (hand_run("a\udcff"), hand_run("b")))]
     drawing.save_all(groups, tmp_path, list(drawing.DRAWINGS), ["svg"])
     assert r"odd\udcff" in (tmp_path / "forgetting.svg").read_text()
@@ -214,7 +212,7 @@ def test_what_is_no_utf8_is_shown_as_its_escape(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", list(drawing.DRAWINGS))
 @pytest.mark.parametrize("correct", [HAND[:1], HAND & False], ids=["one epoch", "never right"])
-def test_the_least_there_can_be_is_drawn(name: str, correct: np.ndarray) -> None:
+def test_minimal_runs_are_drawn(name: str, correct: np.ndarray) -> None:
     figure = drawing.draw(name, [Group("least", (hand_run(correct=correct),))])
     figure.draw_without_rendering()
     assert figure.axes

@@ -1,4 +1,4 @@
-"""Figures as data: bars, cells and curves equal the formulas on 4 epochs x 6 samples worked out by hand."""
+"""Figure data, verified by hand on 4 epochs x 6 samples."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def test_forgetting() -> None:
     assert panel.mean_gap.se is None
 
 
-def test_forgetting_is_judged_by_true_labels_where_all_runs_know_them() -> None:
+def test_forgetting_uses_true_labels_if_all_runs_know_them() -> None:
     knows = Run("knows", Path("knows"), record_of(val_given=HAND, val_true=~HAND))
     assert figures.forgetting([Group("knows", (knows,))])[0].accuracy.mean[0] == pytest.approx(4 / 6)
     assert figures.forgetting([Group("knows", (knows,))], "given")[0].accuracy.mean[0] == pytest.approx(2 / 6)
     assert figures.forgetting([Group("knows", (knows,)), *ONE])[0].against == "given"
 
 
-def test_several_seeds_are_a_mean_in_a_band_of_a_standard_error_to_either_side() -> None:
+def test_several_seeds_have_a_band_of_one_standard_error() -> None:
     (panel,) = figures.forgetting(TWO_SEEDS)
     assert panel.accuracy.mean == pytest.approx([2 / 6, 4 / 6, 3 / 6, 5 / 6])
     # At the end 4 and 6 of 6 are right: standard deviation sqrt(2) / 6, over sqrt(2).
@@ -46,7 +46,7 @@ def test_several_seeds_are_a_mean_in_a_band_of_a_standard_error_to_either_side()
     assert panel.residual.mean == pytest.approx([1.5 / 6, 3.5 / 6, 3 / 6, 5 / 6])
     assert panel.residual.se == pytest.approx([0.5 / 6, 0.5 / 6, 0, 1 / 6])
     assert panel.gap.mean == pytest.approx([0.5 / 6, 0.5 / 6, 0, 0])
-    # The runs' own mean gaps are 1/12 and 0.
+    # The mean gaps of the runs are 1/12 and 0.
     assert (panel.mean_gap.value, panel.mean_gap.se) == pytest.approx((1 / 24, 1 / 24))
 
 
@@ -77,7 +77,7 @@ def test_every_curve_has_a_band_for_several_seeds() -> None:
         assert band.se == pytest.approx([0, 0, 0, 1 / 6])
 
 
-def test_life_expectancy_of_several_seeds_is_summed_and_its_lifespans_have_a_band() -> None:
+def test_life_expectancy_of_several_seeds() -> None:
     (panel,) = figures.life_expectancy(TWO_SEEDS)
     # The second run's states live 1, 2, 1 and 1 epochs.
     assert panel.by_age.tolist() == [[4, 8, 2, 7], [0, 8, 0, 0], [0, 4, 0, 0], [0, 0, 0, 0]]
@@ -87,12 +87,12 @@ def test_life_expectancy_of_several_seeds_is_summed_and_its_lifespans_have_a_ban
     assert (panel.mean_lifespan.value, panel.mean_lifespan.se) == pytest.approx((1.375, 0.125))
 
 
-def test_seeds_that_are_at_different_epochs_are_compared_as_far_as_all_are() -> None:
+def test_seeds_are_compared_up_to_the_epoch_that_all_have_completed() -> None:
     (panel,) = figures.end_of_training([Group("both", (hand_run("a"), hand_run("b", HAND[:2])))])
     assert panel.share.mean == pytest.approx([0, 4 / 6])
 
 
-def test_marginal_coverage_of_the_runs_own_anchors() -> None:
+def test_marginal_coverage() -> None:
     (panel,) = figures.marginal_coverage(ONE)
     assert panel.states.tolist() == [2, 4]
     assert panel.sizes.tolist() == [4, 4]
@@ -101,10 +101,28 @@ def test_marginal_coverage_of_the_runs_own_anchors() -> None:
     assert panel.weights == pytest.approx([0.8, 0.2])
 
 
-def test_anchors_of_several_seeds_are_those_of_the_first_which_is_named() -> None:
+def test_anchors_of_several_seeds_are_those_of_the_first_run() -> None:
     (panel,) = figures.marginal_coverage(TWO_SEEDS)
     assert (panel.run, panel.seeds) == ("a", 2)
     assert panel.states.tolist() == [2, 4]
+
+
+def test_recorded_anchor_weights_are_drawn_instead_of_a_replay() -> None:
+    """Weights that no replay gives: states 1 and 3 remain anchors after epoch 3."""
+    run = hand_run()
+    recorded = [{"1": 1.0}, {"2": 1.0}, {"1": 0.25, "3": 0.75}, {"1": 0.1, "4": 0.9}]
+    for line, weights in zip(run.record.lines, recorded, strict=True):
+        line |= {"anchors": len(weights), "anchor_weights": weights}
+    group = [Group("hand", (run,))]
+    expected = [[1, 0, 0, 0], [0, 1, 0, 0], [0.25, 0, 0.75, 0], [0.1, 0, 0, 0.9]]
+    assert figures.timeline(group)[0].weights.tolist() == expected
+    assert figures.contributing_set(group)[0].anchors.mean.tolist() == [1, 1, 2, 2]
+    (panel,) = figures.marginal_coverage(group)
+    # The last sweep ranks state 4 (samples 1 to 4), 3 (adds none) and 1 (adds sample 0).
+    assert panel.states.tolist() == [4, 1]
+    assert panel.gained.tolist() == [4, 1]
+    assert panel.before.tolist() == [0, 4]
+    assert panel.weights.tolist() == [0.9, 0.1]
 
 
 def test_marginal_coverage_by_a_tolerance() -> None:
@@ -188,8 +206,8 @@ def test_smoothing_spreads_the_weights_and_keeps_every_state() -> None:
     assert (kept.anchors.mean.tolist(), kept.most) == ([1, 2, 3, 4], 4)
 
 
-def test_forgotten_classes_are_those_of_the_epochs_that_all_seeds_have() -> None:
-    """As in every other figure: of a group that is under way, one run may be ahead of another."""
+def test_forgotten_classes_use_the_epochs_that_all_seeds_have() -> None:
+    """As in every other figure: one run of an unfinished group may be ahead of another."""
     known = {"classes": ("x", "y"), "val_labels": np.array([1, 1, 1, 0, 0, 0])}
     ahead, behind = hand_run(**known), hand_run("b", HAND[:1], **known)
     (panel,) = figures.forgotten_classes([Group("both", (ahead, behind))])
@@ -198,6 +216,6 @@ def test_forgotten_classes_are_those_of_the_epochs_that_all_seeds_have() -> None
     assert gap.mean_gap.value == 0
 
 
-def test_timeline_holds_the_weights_of_every_teacher() -> None:
+def test_timeline_shows_the_weights_of_every_teacher() -> None:
     expected = [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0.8, 0.2, 0], [0, 0.8, 0, 0.2]]
     assert figures.timeline(ONE)[0].weights == pytest.approx(np.array(expected))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_runs import write_pictures, write_run
+from made_runs import write_images, write_run
 
 from vista.analysis import read_run
 from vista.cli import main
@@ -25,7 +25,7 @@ from vista.training import samples
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    data = write_pictures(tmp_path / "images.npz")
+    data = write_images(tmp_path / "images.npz")
     folder = write_run(tmp_path / "runs" / "vista-seed0", method="vista", teacher=True, data=data)
     assert main(["labels", str(folder), "--top", "12"]) == 0
     return folder
@@ -51,7 +51,7 @@ def test_the_page_of_a_restored_run_is_unchanged(run: Path, kept: ledger.LedgerR
     assert not (again.path / "teacher.safetensors").exists()
     before, after = shown(run), shown(again.path)
     assert len(after["rows"]) == 12
-    assert after["rows"][0]["picture"].startswith("data:image/png;base64,")
+    assert after["rows"][0]["image"].startswith("data:image/png;base64,")
     assert after["note"].startswith(before["note"].removesuffix("."))
     assert {**after, "note": ""} == {**before, "note": ""}
 

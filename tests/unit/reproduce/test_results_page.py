@@ -8,6 +8,7 @@ import pytest
 from fake_records import fake
 
 from vista.reproduce import ledger, load_study, protocol, results_page
+from vista.training.resolve import identity
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -126,7 +127,7 @@ def test_anchors_have_no_gain(tmp_path: Path) -> None:
 def test_an_empty_ledger(tmp_path: Path) -> None:
     text = results_page.render(tmp_path)
     assert "\nThe ledger is empty.\n" in text
-    cells = {cell.config().identity() for cell in load_study("table6").cells}
+    cells = {identity(cell.config()) for cell in load_study("table6").cells}
     assert f"None of {len(cells)} settings has been run yet." in text.split("## table6")[1].split("\n## ")[0]
     assert "Runs under another protocol" not in text
     assert text == text.rstrip() + "\n"

@@ -30,8 +30,8 @@ def finished(data: str, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 def test_a_finished_run_holds_what_it_promises_and_nothing_else(finished: RunFolder) -> None:
     assert sorted(path.name for path in finished.path.iterdir()) == [
         "best.safetensors", "config.json", "coverage.safetensors", "data.json", "environment.json", "epochs.jsonl",
-        "labels.safetensors", "last.safetensors", "lock", "manifest.json", "metrics.json", "split.safetensors",
-        "teacher.safetensors", "timings.jsonl",
+        "labels.safetensors", "last.safetensors", "lock", "manifest.json", "metrics.json", "predictions.safetensors",
+        "split.safetensors", "teacher.safetensors", "timings.jsonl",
     ]  # fmt: skip
     assert finished.is_finished()
     assert finished.config().epochs == len(finished.record()) == finished.metrics()["last"]["epoch"] == 5

@@ -73,8 +73,8 @@ def test_other_labels_in_the_file_are_refused(
         stopped(wanted, out, 2, 1)
     write_labels(tmp_path / "given.csv", (labels + 1) % 10)
     assert refusal(wanted, out) == (
-        f"{out} was trained on other labels than --noise {wanted.noise} gives now: "
-        "put the old labels back, or start anew with --fresh"
+        f"{out} was trained on other labels than --noise {wanted.noise} provides now: "
+        "restore the old labels, or start anew with --fresh"
     )
     write_labels(tmp_path / "given.csv", labels)
     events = train(wanted, out)
@@ -87,7 +87,7 @@ def test_other_human_labels_are_refused_where_the_run_has_finished(tmp_path: Pat
     np.savez(tmp_path / "cifar-100n.npz", clean_label=true, noisy_label=true)
     train(wanted, tmp_path / "run")
     np.savez(tmp_path / "cifar-100n.npz", clean_label=true, noisy_label=(true + 1) % 10)
-    assert "was trained on other labels than --noise human gives now" in refusal(wanted, tmp_path / "run")
+    assert "was trained on other labels than --noise human provides now" in refusal(wanted, tmp_path / "run")
 
 
 def test_on_the_command_line_too(
@@ -97,7 +97,7 @@ def test_on_the_command_line_too(
     write_labels(tmp_path / "given.csv", (labels + 1) % 10)
     assert main(["resume", str(tmp_path / "run"), "--quiet"]) != 0
     said = " ".join(capfd.readouterr().err.split())
-    assert f"was trained on other labels than --noise {by_file.noise} gives now" in said
+    assert f"was trained on other labels than --noise {by_file.noise} provides now" in said
 
 
 @pytest.mark.parametrize("finished", [False, True])
@@ -109,15 +109,15 @@ def test_other_inputs_under_the_same_labels_are_refused(by_copy: TrainConfig, tm
         stopped(by_copy, out, 2, 1)
     rewrite(by_copy, x_train=lambda x: x[:, :, ::-1])
     assert refusal(by_copy, out) == (
-        f"{out} was trained on other inputs than --data {by_copy.data} gives now: "
-        "put the old data back, or start anew with --fresh"
+        f"{out} was trained on other inputs than --data {by_copy.data} provides now: "
+        "restore the old data, or start anew with --fresh"
     )
 
 
 def test_other_labels_in_the_data_are_told_from_those_of_a_label_file(by_copy: TrainConfig, tmp_path: Path) -> None:
     stopped(by_copy, tmp_path / "run", 2, 1)
     rewrite(by_copy, y_train=lambda y: (y + 1) % 10)
-    assert f"was trained on other labels than --data {by_copy.data} gives now" in refusal(by_copy, tmp_path / "run")
+    assert f"was trained on other labels than --data {by_copy.data} provides now" in refusal(by_copy, tmp_path / "run")
 
 
 def test_evaluation_of_a_run_on_other_inputs_is_refused(by_copy: TrainConfig, tmp_path: Path) -> None:
@@ -156,7 +156,9 @@ def test_other_test_samples_are_refused(
     else:
         stopped(by_copy, out, 2, 1)
     rewrite(by_copy, **changes)
-    with pytest.raises(ValueError, match=rf"was tested on other samples than --data {re.escape(by_copy.data)} gives"):
+    with pytest.raises(
+        ValueError, match=rf"was tested on other samples than --data {re.escape(by_copy.data)} provides"
+    ):
         train(by_copy, out)
     if finished:
         with pytest.raises(ValueError, match="its test samples or labels differ"):

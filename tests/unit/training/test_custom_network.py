@@ -44,8 +44,8 @@ def test_frozen_weights_stay_as_they_are(trainer: Trainer, data: str, tmp_path: 
 @pytest.mark.parametrize(
     ("network", "message"),
     [
-        ("untrainable:frozen", "has no weight that requires a gradient"),
-        ("untrainable:detached", "gives logits without a gradient, but it has weights"),
+        ("untrainable:frozen", "has no parameter that requires a gradient"),
+        ("untrainable:detached", "returns logits without a gradient, but it has weights"),
     ],
 )
 def test_what_cannot_be_trained_is_refused(
@@ -177,7 +177,7 @@ def test_a_seed_may_be_numpys(data: str, tmp_path: Path) -> None:
     for seed in np.arange(2):
         wanted = config(data, "ce", seed=seed, lr=np.float32(0.125))
         assert wanted == config(data, "ce", seed=int(seed), lr=0.125)
-        assert identity(wanted) == config(data, "ce", seed=int(seed), lr=0.125).identity()
+        assert identity(wanted) == identity(config(data, "ce", seed=int(seed), lr=0.125))
         train(wanted, tmp_path / f"run{seed}")
         assert RunFolder(tmp_path / f"run{seed}").config().seed == seed
     with pytest.raises(ValueError, match=r"seed is 1\.5"):
@@ -208,7 +208,7 @@ def test_code_that_a_folder_names_is_run_for_those_alone_who_name_it_too(
         assert "add --network theirs:net" in capsys.readouterr().err
         assert main([*words, "--network", "another:net"]) == 2
         assert "network is 'another:net', but the run was trained with 'theirs:net'" in capsys.readouterr().err
-    with pytest.raises(ValueError, match="code from outside"):
+    with pytest.raises(ValueError, match="is custom code"):
         vista.load_model("run")
     assert not Path("was_here").exists()
     for words in commands:

@@ -153,7 +153,7 @@ def refuse_apart(run: Path) -> None:
     ended = ended_as(run, 2)
     parts = {name.rpartition(": ")[2] for name in ended if name.startswith("state of process 0")}
     own = {part for part in parts if ended[f"state of process 0: {part}"] != ended[f"state of process 1: {part}"]}
-    assert own <= {"generator", "losses", "draws"}
+    assert own <= {"generator", "losses", "draws", "evidence"}
     assert {"network", "momentum", "method", "best", "record"} <= parts - own
 
 

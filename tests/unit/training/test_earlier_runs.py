@@ -39,7 +39,7 @@ def test_a_generation_is_fresh_but_for_its_labels(
     folders = [RunFolder(event.folder) for event in events if isinstance(event, Finished)]
     assert len({folder.labels().hash for folder in folders}) == len({folder.split().hash for folder in folders}) == 1
     seeds = [event.config.seed for event in events if isinstance(event, Started)]
-    assert seeds == [loop.SEEDS_TO_EARLIER_RUN * back for back in reversed(range(generations))]
+    assert seeds == [loop.SEED_OFFSET_OF_EARLIER_RUN * back for back in reversed(range(generations))]
 
 
 def test_what_is_learnt_from_an_earlier_run_is_its_best_epoch(
@@ -74,7 +74,7 @@ def test_a_run_has_its_name_while_what_it_needs_is_made(data: str, tmp_path: Pat
 def test_after_the_largest_seed_those_of_earlier_runs_begin_again_at_0(data: str, tmp_path: Path) -> None:
     wanted = config(data, "ban", epochs=2, seed=MAX_SEED, checkpoint_seconds=60.0)
     seeds = [event.config.seed for event in loop.train(wanted, tmp_path / "run") if isinstance(event, Started)]
-    assert seeds == [loop.SEEDS_TO_EARLIER_RUN - 1, MAX_SEED]
+    assert seeds == [loop.SEED_OFFSET_OF_EARLIER_RUN - 1, MAX_SEED]
 
 
 def test_seeds_of_their_own_for_noise_and_split_stay(data: str, tmp_path: Path) -> None:

@@ -80,16 +80,17 @@ def test_one_that_fails_does_not_stop_the_others(data: str, tmp_path: Path) -> N
     assert isinstance(jobs[2].error, FileNotFoundError)
 
 
-def test_each_run_goes_on_with_its_own_number_of_threads(
+def test_each_run_resumes_with_its_own_number_of_threads(
     data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: dict[str, int] = {}
 
-    def noted(_config: object, out: Path, _stop: object) -> Iterator[Event]:
-        taken[out.name] = torch.get_num_threads()
+    def noted(training: Any, _saving: object, _role: object) -> Any:
+        taken[training.folder.path.name] = torch.get_num_threads()
         yield from ()
+        return {}
 
-    monkeypatch.setattr(drive_module, "train", noted)
+    monkeypatch.setattr(loop, "_train_epochs", noted)
     jobs = [Job(config(data), tmp_path / str(count)) for count in (1, 3, 2)]
     for job in jobs:
         job.out.mkdir()
@@ -149,7 +150,7 @@ def test_a_finished_run_is_taken_as_it_is(data: str, tmp_path: Path) -> None:
 
 def test_another_run_in_the_same_place_is_refused(data: str, tmp_path: Path) -> None:
     train(config(data), tmp_path / "run")
-    with pytest.raises(ValueError, match=r"holds another run, with lr=0\.1 where this one has 0\.2: choose another"):
+    with pytest.raises(ValueError, match=r"holds another run, with lr=0\.1 instead of 0\.2: choose another"):
         train(config(data, lr=0.2, root="elsewhere"), tmp_path / "run")
 
 
@@ -159,7 +160,7 @@ def test_metrics_that_do_not_say_of_what_run_are_nobodys(data: str, tmp_path: Pa
     (tmp_path / "run" / "config.json").unlink()
     left = sorted(tmp_path.rglob("*"))
     with pytest.raises(
-        ValueError, match=r"run has metrics\.json but no config\.json, which says of what run: put it back"
+        ValueError, match=r"run has metrics\.json but no config\.json, so it is unclear which run it holds: restore"
     ):
         train(config(data, lr=0.2), tmp_path / "run")
     assert sorted(tmp_path.rglob("*")) == left

@@ -192,16 +192,10 @@ def _epoch_values(beta: float, anchors: Mapping[int, float], correct: NDArray[np
 
 
 def _read_anchors(run: Run) -> list[dict[int, float]]:
-    """Return each epoch's anchors and weights from the record; a run recorded without them is replayed."""
-    lines = run.record.lines
-    if all("anchor_weights" in line for line in lines):
-        return [{int(state): weight for state, weight in line["anchor_weights"].items()} for line in lines]
+    """Return each epoch's anchors and weights; a run of a method without anchors has none."""
     if not run.keeps_anchors:
-        return [{} for _ in lines]
-    correct = run.correct()
-    credit = trajectory.credit(correct, run.options["tau"], run.options["order"])
-    rows = trajectory.anchor_weights(correct, credit, run.options["weights"])
-    return [{int(s) + 1: float(row[s]) for s in row.nonzero()[0]} for row in rows]
+        return [{} for _ in run.record.lines]
+    return [{int(s) + 1: float(row[s]) for s in row.nonzero()[0]} for row in run.anchor_weights]
 
 
 def _log_figures(run: Run, tracker: Tracker) -> None:

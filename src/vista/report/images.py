@@ -1,4 +1,4 @@
-"""Small pictures of training samples as data URIs, for a page that needs no other file."""
+"""Thumbnails of training samples as data URIs, which keep the page self-contained."""
 
 from __future__ import annotations
 
@@ -13,34 +13,42 @@ from PIL import Image
 from vista.data import source
 
 LARGEST = 48  # pixels on the longer side
-COLOURS = 96  # enough for a thumbnail, and half the bytes
+COLOURS = 96  # in a thumbnail; halves the bytes
 MOST_BYTES = 3_000_000
 
 
 def thumbnails(
     data: str, root: str | None, ids: Sequence[int], inputs_hash: str | None, own_validation: bool = True
 ) -> list[str]:
-    """A PNG per training sample ``ids`` of the data set; an error says why there can be none.
+    """Thumbnails of training samples, as many as fit into the page.
 
-    ``inputs_hash`` is that of the inputs the run knew, by which changed data are found out.
+    Args:
+        data: Data set of the run.
+        root: Folder of the data sets.
+        ids: Samples to show.
+        inputs_hash: Hash of the inputs that the run was trained on, to detect changed data; None if unknown.
+        own_validation: Whether the data set's own validation part is used.
+
+    Returns:
+        PNG data URIs of the first ids. Data that have no images, or have changed, raise a ``ValueError``.
     """
     images = source.load(data, root, own_validation)
     if not images.is_image:
-        raise ValueError(f"{data} has no pictures")
+        raise ValueError(f"{data} has no images")
     channels = images.inputs.shape[-1]
     if channels not in (1, 3):
-        raise ValueError(f"pictures of {channels} channels cannot be shown")
+        raise ValueError(f"images must have 1 or 3 channels, got {channels}")
     if len(ids) and max(ids) >= len(images.inputs):
-        raise ValueError(f"{data} has {len(images.inputs)} samples now, but the run knew sample {max(ids)}")
+        raise ValueError(f"{data} has {len(images.inputs)} samples now, but the run has sample {max(ids)}")
     if inputs_hash not in (None, images.inputs_hash):
-        raise ValueError(f"{data} has changed since the run, so its ids may be other pictures now")
+        raise ValueError(f"{data} has changed since the run, so its ids may name other images")
     found: list[str] = []
     used = 0
-    for place in ids:
-        uri = thumbnail(images.inputs[place])
+    for sample in ids:
+        uri = thumbnail(images.inputs[sample])
         used += len(uri)
         if used > MOST_BYTES:
-            break  # the page must stay light: the rest are rows
+            break  # limits the size of the page; the remaining samples are listed without an image
         found.append(uri)
     return found
 

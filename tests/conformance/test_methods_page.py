@@ -1,4 +1,4 @@
-"""The page that lists the methods holds all of them, and the step times that the records give."""
+"""The page docs/methods/README.md lists all methods and the recorded step times."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEADINGS = {
 }
 
 
-def test_every_method_stands_under_its_family_with_its_card_and_its_variants() -> None:
+def test_page_lists_every_method_under_its_family_with_card_and_variants() -> None:
     sections = re.split(r"^## (.+)$", PAGE, flags=re.MULTILINE)
     rows = {
         heading: [line for line in text.splitlines() if line.startswith("| [")]
@@ -38,32 +38,30 @@ def test_every_method_stands_under_its_family_with_its_card_and_its_variants() -
     assert {heading: found for heading, found in rows.items() if found} == wanted
 
 
-def test_the_step_times_are_those_of_the_records(benchmark: Callable[[str], ModuleType]) -> None:
+def test_step_times_equal_records(benchmark: Callable[[str], ModuleType]) -> None:
     assert PAGE.endswith(f"\n\n{benchmark('methods').table()}\n"), (
-        "`python benchmarks/methods.py --table` gives another table"
+        "update the table with `python benchmarks/methods.py --table`"
     )
 
 
-def test_a_table_has_a_row_for_each_method_and_a_column_for_each_record(
-    benchmark: Callable[[str], ModuleType], tmp_path: Path
-) -> None:
+def test_table_has_row_per_method_and_column_per_record(benchmark: Callable[[str], ModuleType], tmp_path: Path) -> None:
     methods = benchmark("methods")
     assert methods.table(tmp_path) == methods.NO_RECORD
-    card = {
-        "base": "ce", "kind": "cuda", "precision": "bf16", "environment": {"device": "a card", "threads": 8},
+    gpu = {
+        "base": "ce", "kind": "cuda", "precision": "bf16", "environment": {"device": "a GPU", "threads": 8},
         "result": {
             "ce": {"ratio": 1.0, "base_milliseconds": 2.0},
             "vista": {"ratio": 1.0151, "base_milliseconds": 2.0},
         },
     }  # fmt: skip
-    processor = {
-        "base": "ce", "kind": "cpu", "precision": "fp32", "environment": {"device": "a processor", "threads": 2},
+    cpu = {
+        "base": "ce", "kind": "cpu", "precision": "fp32", "environment": {"device": "a CPU", "threads": 2},
         "result": {"vista": {"ratio": 1.0, "base_milliseconds": 1234.0}},
     }  # fmt: skip
-    (tmp_path / "methods-card.json").write_text(json.dumps(card))
-    (tmp_path / "methods-cpu.json").write_text(json.dumps(processor))
+    (tmp_path / "methods-a.json").write_text(json.dumps(gpu))
+    (tmp_path / "methods-b.json").write_text(json.dumps(cpu))
     assert methods.table(tmp_path).splitlines() == [
-        "| method | a card, bf16 (ce: 2.00 ms) | a processor, 2 threads, fp32 (ce: 1,234.00 ms) |",
+        "| method | a GPU, bf16 (ce: 2.00 ms) | a CPU, 2 threads, fp32 (ce: 1,234.00 ms) |",
         "|---|---|---|",
         "| `ce` | 1.00 |  |",
         "| `vista` | 1.02 | 1.00 |",

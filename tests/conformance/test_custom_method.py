@@ -1,4 +1,4 @@
-"""A method from outside the package: one class, registered, and every tool knows it."""
+"""A custom method: one registered class is enough for training, listing and configuration."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from vista.runs.folder import RunFolder
 from vista.training.scheduler import Job, run_jobs
 
 
-class Doubting(Method):
-    """Targets that keep a share for the classes' mean prediction on the validation samples."""
+class Doubt(Method):
+    """Targets with a share of the mean prediction on the validation samples."""
 
-    name = "doubting"
+    name = "doubt"
     family = "past epochs"
-    summary = "A share of the target goes to the mean prediction of the last epoch"
+    summary = "Each target includes a share of the mean prediction of the previous epoch"
     cost = "1 forward, 1 backward"
     keeps = "K float32"
     source = "this test"
-    variants = {"doubting-much": {"doubt": 0.5}}  # noqa: RUF012
+    variants = {"doubt-more": {"doubt": 0.5}}  # noqa: RUF012
 
     mean: Tensor
 
@@ -46,33 +46,33 @@ class Doubting(Method):
 
     def end_epoch(self, end: EpochEnd) -> dict[str, Any]:
         self.mean.copy_(end.val_logits.softmax(dim=1).mean(dim=0))
-        return {"surest": float(self.mean.max())}
+        return {"max_mean": float(self.mean.max())}
 
 
 @pytest.fixture(autouse=True)
-def known(monkeypatch: pytest.MonkeyPatch) -> None:
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(methods, "_registered", {})
-    register(Doubting)
+    register(Doubt)
 
 
-def test_it_is_found_by_name_with_its_variant_in_its_family() -> None:
+def test_is_found_with_its_variant_in_its_family() -> None:
     names = list(available())
-    assert names.index("ban") < names.index("doubting") < names.index("doubting-much") < names.index("elr")
-    assert choose("doubting:doubt=0.25").config.doubt == 0.25
-    assert choose("doubting-much").options == {"doubt": 0.5}
+    assert names.index("ban") < names.index("doubt") < names.index("doubt-more") < names.index("elr")
+    assert choose("doubt:doubt=0.25").config.doubt == 0.25
+    assert choose("doubt-more").options == {"doubt": 0.5}
 
 
-def test_the_command_line_lists_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line_lists_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert listing.run(["--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["methods"]
-    assert [row["options"] for row in rows if row["name"] == "doubting"] == [{"doubt": 0.1}]
+    assert [row["options"] for row in rows if row["name"] == "doubt"] == [{"doubt": 0.1}]
 
 
-@pytest.mark.parametrize("method", ["doubting", "doubting-much"])
-def test_it_trains(make_config, tmp_path: Path, method: str) -> None:
+@pytest.mark.parametrize("method", ["doubt", "doubt-more"])
+def test_trains(make_config, tmp_path: Path, method: str) -> None:
     job = Job(make_config(method), tmp_path / "run")
     run_jobs([job], lambda _job, _event: None)
     assert job.error is None
     assert job.metrics is not None
     assert job.metrics["last"]["test"]["top1"] > 0.3
-    assert all("surest" in line for line in RunFolder.open(tmp_path / "run").record().lines)
+    assert all("max_mean" in line for line in RunFolder.open(tmp_path / "run").record().lines)
