@@ -292,9 +292,9 @@ def test_runs_in_a_folder_with_an_odd_name_are_listed(vista: Vista, trained: Pat
 DAMAGE = [
     ("config.json", b"[]", "it must hold a JSON object, got list"),
     ("config.json", b"\xff\xfe", "it is not UTF-8 text"),
-    ("config.json", b'{"format": 1, "epochs": "two"}', "epochs is 'two', but it must be a whole number"),
-    ("config.json", b'{"format": 1, "lr": true}', "lr is True, but it must be a number"),
-    ("config.json", b'{"format": 1, "noise": 3}', "noise is 3, but it must be a text"),
+    ("config.json", b'{"format": 1, "epochs": "two"}', "epochs must be a whole number, got 'two'"),
+    ("config.json", b'{"format": 1, "lr": true}', "lr must be a number, got True"),
+    ("config.json", b'{"format": 1, "noise": 3}', "noise must be a text, got 3"),
     ("metrics.json", b"{}", "best.test.top1 must be a number, got None"),
     ("metrics.json", b"null", "it must hold a JSON object, got NoneType"),
     ("metrics.json", b'{"best": null, "last": null}', "best.test.top1 must be a number"),
@@ -380,7 +380,7 @@ def test_an_unknown_device_is_refused(vista: Vista, trained: Path, data: str, co
     more = ("--data", data) if command == "predict" else ()
     said = vista(command, "trained", "--device", "gpu", *more)
     assert said.code == 2
-    assert "device is 'gpu', but it must be cpu, cuda, cuda:0" in said.err
+    assert "device must be cpu, cuda, cuda:NUMBER or auto, got 'gpu'" in said.err
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
