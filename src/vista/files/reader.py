@@ -14,8 +14,9 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
@@ -71,7 +72,7 @@ def sha256(path: Path) -> str:
 
 
 @contextmanager
-def _open_regular(path: Path) -> Iterator[IO[bytes]]:
+def _open_regular(path: Path) -> Iterator[BufferedReader]:
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
@@ -126,7 +127,9 @@ def read_lines(path: Path, remedy: str = REMEDY) -> list[dict[str, Any]]:
     return [parse_object(line, f"{path} line {number}", remedy) for number, line in enumerate(lines, 1)]
 
 
-def parse_object(content: bytes | str, path: Path | str, remedy: str = REMEDY, any_number: bool = False) -> Any:
+def parse_object(
+    content: bytes | str, path: Path | str, remedy: str = REMEDY, any_number: bool = False
+) -> dict[str, Any]:
     """Parse a JSON object under the limits of :func:`read_object`.
 
     Args:
@@ -138,7 +141,7 @@ def parse_object(content: bytes | str, path: Path | str, remedy: str = REMEDY, a
     numbers: dict[str, Any] = {"parse_int": _parse_int, "parse_float": _parse_float, "parse_constant": _parse_float}
     try:
         text = content if isinstance(content, str) else content.decode()
-        value = json.loads(text, **({} if any_number else numbers))
+        value: Any = json.loads(text, **({} if any_number else numbers))
     except UnicodeDecodeError as error:
         raise DamagedFile(path, "it is not UTF-8 text", remedy) from error
     except json.JSONDecodeError as error:
