@@ -42,7 +42,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_file_above_the_limit_is_not_read(tmp_path: Path) -> None:
-    for name, size in (("large.json", reader.MAX_JSON_BYTES + 1), ("sparse.safetensors", 2**50)):
+    for name, size in (("large.json", reader.MAX_JSON_BYTES + 1), ("sparse.safetensors", 2**43)):
         with open(tmp_path / name, "wb") as file:
             try:
                 file.truncate(size)
