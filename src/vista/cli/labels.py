@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.table import Table
 
 from vista.analysis import probability_files, suspect_files, suspects
 from vista.analysis.joint import Labels as GivenLabels
@@ -19,14 +18,13 @@ from vista.cli.arguments import parse
 from vista.cli.output_paths import TABLE, Kept, file_to_write, folder_to_write, trained_on, what_it_holds
 from vista.runs.folder import RunFolder
 
-HELP = "estimate how many labels are wrong, and rank the samples by suspicion"
 ABOUT = """Estimate how many labels are wrong, and rank the samples by how unlikely their given label is.
 
 With RUN, training samples are judged by the final teacher of the run, or by their mean prediction during training;
 validation and held-out samples by the final network. With --probs and --labels, any model's predictions are judged.
 
 Ids are positions in the data as shipped: in the training part of CIFAR, in the arrays of an .npz file, in
-scikit-learn's digits, among the images of a folder by class and file name. The list is written to
+scikit-learn's digits, among the images of a folder sorted by class and file name. The list is written to
 suspected_labels.csv and .json in the run folder."""
 SHOWN = 20
 SHOWN_PAIRS = 5
@@ -34,22 +32,22 @@ SHOWN_PAIRS = 5
 
 @dataclass(frozen=True)
 class Labels:
-    run: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="RUN")] = None
+    run: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="RUN", help_behavior_hint="")] = None
     """Folder of a finished run."""
-    probs: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    probs: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
     """Instead of RUN: predicted probabilities [samples, classes] of any model, as .npy, .npz or .csv."""
-    labels: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    labels: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
     """With --probs: the given labels, as .npy, .npz or .csv; a CSV may contain class names."""
-    top: Annotated[int | None, tyro.conf.arg(metavar="K")] = None
-    """List so many samples; as many as are estimated to be wrong if neither this nor --min-score is given."""
-    min_score: Annotated[float | None, tyro.conf.arg(metavar="S")] = None
-    """List the samples with at least this score, from 0 to 1; from 0.5 on another class is believed as much."""
-    out: Annotated[str | None, tyro.conf.arg(metavar="DIR")] = None
+    top: Annotated[int | None, tyro.conf.arg(metavar="K", help_behavior_hint="")] = None
+    """Number of samples to list; default: the estimated number of wrong labels."""
+    min_score: Annotated[float | None, tyro.conf.arg(metavar="S", help_behavior_hint="")] = None
+    """List the samples with at least this score, from 0 to 1; above 0.5 another class is more likely."""
+    out: Annotated[str | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="")] = None
     """Folder for the lists; default: the run folder, or with --probs the working directory."""
-    clean: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
-    """Write all labels, the listed ones corrected, as a CSV that --noise file:FILE reads."""
+    clean: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    """Write all labels, with the listed ones corrected, to a CSV file for --noise file:FILE."""
     drop: bool = False
-    """In that file mark the listed samples as unlabelled (-1), instead of correcting them."""
+    """With --clean: mark the listed samples as unlabelled (-1) instead of correcting them."""
     json: bool = False
     """Print one JSON object to stdout."""
 
@@ -57,14 +55,14 @@ class Labels:
 def run(argv: list[str]) -> int:
     flags = parse(Labels, argv, "labels", ABOUT)
     if flags.drop and flags.clean is None:
-        raise ValueError("drop only changes what --clean FILE writes, but no --clean was given")
+        raise ValueError("drop requires --clean FILE, the file in which the listed samples become unlabelled")
     found, given, kept, place = _judge(flags)
     count = _count(flags, found)
-    place = folder_to_write("out", flags.out) if flags.out else place
+    place = folder_to_write("out", flags.out) if flags.out is not None else place
     written = [place / suspect_files.TABLE, place / suspect_files.LIST]
     for path in written:
         if (held := what_it_holds(path, kept)) is not None:
-            raise ValueError(f"out is {place}, but its {path.name} holds {held}: name another folder")
+            raise ValueError(f"out must be another folder, got {place}: its {path.name} holds {held}")
     clean = None if flags.clean is None else _label_file(flags.clean, written, kept)
     place.mkdir(parents=True, exist_ok=True)
     suspect_files.write_csv(written[0], found, count)
@@ -76,12 +74,19 @@ def run(argv: list[str]) -> int:
         believed = 0 if flags.drop else count - int(found.is_doubted[:count].sum())
         if believed:
             warnings.warn(
-                f"{believed:,} of the {count:,} listed keep their label: no other class is believed more", stacklevel=2
+                f"{believed:,} of the {count:,} listed samples keep their label: no other class is more likely",
+                stacklevel=2,
             )
     if flags.json:
         print(json.dumps({**_source(flags), **suspect_files.report(found, count)}, allow_nan=False))
         return 0
     _print(found, count, written)
+    if flags.run is not None and clean is None:
+        terminal.say_next("vista", "labels", flags.run, "--clean", "labels.csv")
+    elif flags.run is not None:
+        terminal.say_next(
+            "vista", "train", "--data", RunFolder(Path(flags.run)).config().data, "--noise", f"file:{clean}"
+        )
     return 0
 
 
@@ -106,24 +111,24 @@ def _source(flags: Labels) -> dict[str, str | None]:
 
 
 def _label_file(given: str, lists: list[Path], kept: Kept) -> Path:
-    """Where the corrected labels go: none of the lists, which are written too."""
+    """The file for the corrected labels, which must not be one of the lists."""
     path = file_to_write("clean", given, TABLE, kept)
     if path.resolve() in [each.resolve() for each in lists]:
-        raise ValueError(f"clean is {path}, where the list of suspected labels goes: name another file")
+        raise ValueError(f"clean must be another file, got {path}: the list of suspected labels is written there")
     return path
 
 
 def _count(flags: Labels, found: LabelIssues) -> int:
-    """How many samples are listed."""
+    """The number of samples to list."""
     if flags.top is not None and flags.min_score is not None:
-        raise ValueError("top and min_score were both given, but one of them decides how many samples are listed")
+        raise ValueError("top and min_score cannot be combined: give one of them")
     if flags.top is not None:
         if not 1 <= flags.top <= len(found):
-            raise ValueError(f"top is {flags.top}, but there are {len(found)} judged samples: 1 to that")
+            raise ValueError(f"top must be between 1 and {len(found)}, the number of judged samples, got {flags.top}")
         return flags.top
     if flags.min_score is not None:
         if not 0 <= flags.min_score <= 1:
-            raise ValueError(f"min_score is {flags.min_score}, but scores lie between 0 and 1")
+            raise ValueError(f"min_score must be between 0 and 1, got {flags.min_score}")
         return int((found.score >= flags.min_score).sum())
     return found.estimated
 
@@ -139,7 +144,7 @@ def _nothing(found: LabelIssues) -> str:
     """Why no label is listed."""
     if not found.score.any():
         return "The predictions equal the given labels: train for more epochs."
-    return "no label is as suspect as that" if found.estimated else "no label looks wrong"
+    return "No label has such a score." if found.estimated else "No label looks wrong."
 
 
 def _print_estimate(found: LabelIssues) -> None:
@@ -169,26 +174,23 @@ def _print_estimate(found: LabelIssues) -> None:
 def _print(found: LabelIssues, count: int, written: list[Path]) -> None:
     _print_estimate(found)
     out = terminal.console()
-    table = Table(title=_title(found, count), title_justify="left")
-    more = [
-        name
-        for name, known in (("true", found.true), ("file", found.files), ("evidence", found.evidence))
-        if known is not None
-    ]
-    for name in ("id", "given", "suggested", "score", *more):
-        table.add_column(name, justify="right" if name in ("id", "score") else "left", overflow="fold")
+    columns = (("true", found.true), ("file", found.files), ("evidence", found.evidence))
+    more = [name for name, known in columns if known is not None]
+    rows = []
     for row in suspect_files.rows(found, min(count, SHOWN)):
         cells = [str(row["id"]), row["given_name"], row["suggested_name"], f"{row['score']:.3f}"]
         if found.true is not None:
             cells.append(found.classes[row["true"]])
         cells += [row[name] for name in ("file", "evidence") if name in row]
-        table.add_row(*cells)
+        rows.append(cells)
     if count:
-        out.print(table)
+        terminal.print_rows(
+            out, ("id", "given", "suggested", "score", *more), rows, ("id", "score"), _title(found, count)
+        )
     else:
         out.print(_nothing(found))
     if count > SHOWN:
-        out.print(f"... and {count - SHOWN:,} more, in the files")
+        out.print(f"... and {count - SHOWN:,} more in the files")
     quality = found.quality()
     if quality is not None and quality["auroc"] is not None:
         precision = ", ".join(f"{share:.3f} at {k}" for k, share in quality["precision_at"].items())
@@ -197,4 +199,4 @@ def _print(found: LabelIssues, count: int, written: list[Path]) -> None:
             f"average precision {quality['average_precision']:.4f}, precision {precision}"
         )
     for path in written:
-        out.print(f"wrote {path}", soft_wrap=True)
+        out.print(f"Wrote {path}", soft_wrap=True)
