@@ -289,7 +289,7 @@ def of_run(folder: RunFolder) -> LabelIssues:
         files=data.files,
         evidence=np.concatenate([np.full(len(group.ids), group.evidence) for group in groups])[order],
         unjudged={reason: count for reason, count in missing.items() if count},
-        caution=_caution(kept, given, split.train, split.val, alike is not None),
+        caution=_caution(kept, given, split.train, split.val, train, alike),
     )
 
 
@@ -340,9 +340,18 @@ def _estimates(train: _Group | None, alike: _Group | None, others: Sequence[_Gro
     return [*found, (len(train.ids), NoiseEstimate(rescale_joint(joint, wrong), known.share, known.low, known.high))]
 
 
-def _caution(kept: Predictions | None, given: Labels, train: Labels, val: Labels, has_held_out: bool) -> str | None:
+def _caution(
+    kept: Predictions | None,
+    given: Labels,
+    train: Labels,
+    val: Labels,
+    by_training: _Group | None,
+    alike: _Group | None,
+) -> str | None:
     """Why the estimated number of wrong labels may be off: the network was trained too long or too briefly."""
-    if not has_held_out:
+    if by_training is not None and (by_training.probs[np.arange(len(by_training.ids)), by_training.given] == 1).all():
+        return "The predictions for training samples equal the given labels: train for more epochs."
+    if alike is None:
         return (
             "No predictions of held-out samples with labels of the same source are stored: the estimate is based on "
             "predictions for training samples and is likely too low."

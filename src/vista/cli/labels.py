@@ -140,13 +140,6 @@ def _title(found: LabelIssues, count: int) -> str:
     return f"the {count:,} most suspect of {all_of_them}, of which about {wrong} look wrong"
 
 
-def _nothing(found: LabelIssues) -> str:
-    """Why no label is listed."""
-    if not found.score.any():
-        return "The predictions equal the given labels: train for more epochs."
-    return "No label has such a score." if found.estimated else "No label looks wrong."
-
-
 def _print_estimate(found: LabelIssues) -> None:
     """The number of wrong labels, the most frequent confusions, and what was judged by what."""
     out = terminal.console()
@@ -188,7 +181,7 @@ def _print(found: LabelIssues, count: int, written: list[Path]) -> None:
             out, ("id", "given", "suggested", "score", *more), rows, ("id", "score"), _title(found, count)
         )
     else:
-        out.print(_nothing(found))
+        out.print("No label has such a score." if found.estimated else "No label looks wrong.")
     if count > SHOWN:
         out.print(f"... and {count - SHOWN:,} more in the files")
     quality = found.quality()

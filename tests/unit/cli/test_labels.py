@@ -75,3 +75,83 @@ def test_lists_and_labels_do_not_overwrite_the_run(vista: Vista, trained: Path) 
         assert why in said.err
     assert vista("labels", "trained", "--clean", "trained/labels.csv").code == 0
     assert vista("labels", "trained", "--clean", "trained/labels.csv").code == 0
+
+
+def test_held_out_samples_of_the_same_file_are_judged_after_every_method(vista: Vista, given: np.ndarray) -> None:
+    for method, evidence in (("vista", "teacher"), ("ce", "training predictions")):
+        assert vista("train", "--data", "npz:own.npz", "--method", method, "--out", method, *TINY).code == 0
+        said = json.loads(vista("labels", method, "--top", str(COUNT), "--json").out)
+        assert (said["samples"], said["unjudged"]) == (COUNT, {})
+        assert {row["evidence"] for row in said["suspects"]} == {evidence, "held out"}
+        assert said["interval"][0] <= said["estimated"] <= said["interval"][1]
+        out = " ".join(vista("labels", method).out.split())
+        assert f"Estimated wrong labels: {said['estimated']} of {COUNT} (95 % interval" in out
+        assert "Not judged: none" in out
+
+
+@pytest.fixture
+def predicted() -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities that are right everywhere, and labels of which the first 20 of 200 are wrong."""
+    true = np.random.default_rng(0).integers(0, 3, 200)
+    labels = np.where(np.arange(200) < 20, (true + 1) % 3, true)
+    return 0.1 + 0.7 * np.eye(3)[true], labels
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz", "one array", "csv", "csv with names"])
+def test_probabilities_of_any_model(vista: Vista, predicted: tuple[np.ndarray, np.ndarray], kind: str) -> None:
+    probs, labels = predicted
+    if kind == "npy":
+        np.save("p.npy", probs)
+        np.save("l.npy", labels)
+    elif kind == "npz":
+        np.savez("p.npz", probs=probs, other=labels)
+        np.savez("l.npz", labels=labels, other=probs)
+    elif kind == "one array":
+        np.savez("p.npz", anything=probs)
+        np.savez("l.npz", anything=labels)
+    else:
+        names = np.array(["cat", "dog", "cow"] if "names" in kind else ["0", "1", "2"])
+        Path("p.csv").write_text("\n".join([",".join(names), *(",".join(map(str, row)) for row in probs.tolist())]))
+        Path("l.csv").write_text("\n".join(["id,label", *(f"{k},{name}" for k, name in enumerate(names[labels]))]))
+    ending = {"one array": "npz"}.get(kind, kind[:3])
+    said = vista("labels", "--probs", f"p.{ending}", "--labels", f"l.{ending}", "--clean", "clean.csv", "--json")
+    assert said.code == 0, said.err
+    listed = json.loads(said.out)
+    assert (listed["samples"], listed["estimated"]) == (200, 20)
+    assert listed["interval"][0] <= 20 <= listed["interval"][1]
+    assert {row["id"] for row in listed["suspects"]} == set(range(20))
+    assert Path("suspected_labels.csv").exists()
+    with open("clean.csv", newline="") as file:
+        assert [int(row["label"]) for row in csv.DictReader(file)] == probs.argmax(axis=1).tolist()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "labels needs either RUN, or both --probs FILE and --labels FILE"),
+        (("--probs", "p.npy"), "labels needs either RUN, or both --probs FILE and --labels FILE"),
+        (("run", "--probs", "p.npy", "--labels", "l.npy"), "labels needs either RUN"),
+        (("--probs", "no.npy", "--labels", "l.npy"), "no.npy does not exist"),
+        (("--probs", "p.txt", "--labels", "l.npy"), "p.txt must end in .npy, .npz, .csv"),
+        (("--probs", "two.npz", "--labels", "l.npy"), "two.npz must have an array 'pred_probs' or 'probs', got a, b"),
+        (("--probs", "p.npy", "--labels", "p.npy"), "p.npy must hold integer labels [n], got float64"),
+        (("--probs", "p.npy", "--labels", "short.npy"), "labels must be integers [200], got int64 of shape (3,)"),
+        (("--probs", "words.csv", "--labels", "l.npy"), "words.csv must have a probability in every cell"),
+        (("--probs", "p.npy", "--labels", "words.csv"), "words.csv must have a column 'label', got a, b"),
+        (("--probs", "p.npy", "--labels", "names.csv"), "line 2: label must be a class number or name, got 'cat'"),
+        (("--probs", "p.npy", "--labels", "ids.csv"), "id must number the rows from 0, got '5' in row 0"),
+    ],
+)
+def test_unusable_probabilities_and_labels_are_rejected(
+    vista: Vista, predicted: tuple[np.ndarray, np.ndarray], words: tuple[str, ...], message: str
+) -> None:
+    np.save("p.npy", predicted[0])
+    np.save("l.npy", predicted[1])
+    np.save("short.npy", predicted[1][:3])
+    np.savez("two.npz", a=predicted[0], b=predicted[0])
+    Path("words.csv").write_text("a,b\nx,y\n")
+    Path("names.csv").write_text("label\ncat\n")
+    Path("ids.csv").write_text("id,label\n5,0\n")
+    said = vista("labels", *words)
+    assert said.code == 2
+    assert message in said.err

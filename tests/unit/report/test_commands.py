@@ -104,7 +104,7 @@ def test_watching_a_folder_without_a_run_waits_for_one(
         (["report", "run", "--formats", "png", "svg", "pdf"], "formats selects figures"),
         (["report", "run", "--every", "5"], "every is 5.0, but the page is written only once: add --watch"),
         (["labels", "run", "--drop"], "drop only changes what --clean FILE writes"),
-        (["labels", "run", "--top", "1000"], "top is 1000, but there are 45 judged samples"),
+        (["labels", "run", "--top", "1000"], "top must be between 1 and 45, the number of judged samples, got 1000"),
         (["labels", "run", "--top", "1", "--min-score", "0.5"], "top and min_score were both given"),
         (["labels", "run", "--min-score", "7"], "min_score is 7.0, but scores lie between 0 and 1"),
     ],
