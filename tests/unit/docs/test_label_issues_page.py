@@ -1,0 +1,66 @@
+"""The tables of docs/label-issues.md equal results/label_issues_digits.json."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from doc_pages import DOCS, ROOT
+
+RECORD: dict[str, Any] = json.loads((ROOT / "results" / "label_issues_digits.json").read_text())
+METHODS = {"vista": "VISTA", "ce": "cross-entropy"}
+
+
+def run_rows() -> list[str]:
+    """One row per noise and method: truth, then estimate and interval of each seed."""
+    rows = []
+    for noise, method in dict.fromkeys((run["noise"], run["method"]) for run in RECORD["runs"]):
+        same = [run for run in RECORD["runs"] if (run["noise"], run["method"]) == (noise, method)]
+        assert [run["seed"] for run in same] == RECORD["seeds"]
+        assert {(run["samples"], run["unjudged"]) for run in same} == {(1797, 0)}
+        cells = [f"{run['estimated']} ({run['interval'][0]} to {run['interval'][1]})" for run in same]
+        assert len({run["wrong"] for run in same}) == 1
+        rows.append(f"| {noise} | {METHODS[method]} | {same[0]['wrong']} | {' | '.join(cells)} |")
+    return rows
+
+
+def simulated_rows() -> list[str]:
+    """One row per data set and noise: coverage, and AUROC of both rankings."""
+    rows = []
+    for row in RECORD["simulated"]:
+        ours, margin = row["auroc"]["vista"], row["auroc"]["cleanlab: normalized margin"]
+        share = f"{row['covered']} of {row['cases']}"
+        rows.append(f"| {row['data']} | {row['noise']} | {share} | {ours:.4f} | {margin:.4f} |")
+    return rows
+
+
+def sentences() -> list[str]:
+    """Numbers in the text."""
+    cases = [row for row in RECORD["simulated_per_seed"]]
+    good = [row for row in cases if row["accuracy"] >= 0.9]
+    vista = [run["training_samples"] for run in RECORD["runs"] if run["method"] == "vista"]
+    auroc = {
+        kind: sum(each[kind]["auroc"]["vista"] for each in vista) / len(vista) for kind in ("teacher", "training predictions")
+    }  # fmt: skip
+    gap = min(row["auroc"]["vista"] - row["auroc"]["cleanlab: normalized margin"] for row in RECORD["simulated"])
+    return [
+        f"covers the truth in {sum(run['covered'] for run in RECORD['runs'])} of {len(RECORD['runs'])} runs",
+        f"in {sum(row['covered'] for row in cases)} of {len(cases)} simulated cases",
+        f"{sum(row['covered'] for row in good)} of {len(good)} where the classifier is right for at least 90 %",
+        f"{auroc['teacher']:.4f} by the teacher and {auroc['training predictions']:.4f} by the mean training prediction",
+        f"at most {-gap:.4f} behind",
+    ]
+
+
+def test_the_page_shows_the_record() -> None:
+    page = (DOCS / "label-issues.md").read_text()
+    flowing = " ".join(page.split())
+    for row in (*run_rows(), *simulated_rows()):
+        assert row in page
+    for sentence in sentences():
+        assert sentence in flowing
+
+
+def test_cautions_name_the_overtrained_runs() -> None:
+    for run in RECORD["runs"]:
+        assert (run["caution"] is not None) == (run["method"] == "ce")
