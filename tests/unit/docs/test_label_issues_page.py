@@ -36,18 +36,18 @@ def simulated_rows() -> list[str]:
 
 def sentences() -> list[str]:
     """Numbers in the text."""
-    cases = [row for row in RECORD["simulated_per_seed"]]
+    cases = RECORD["simulated_per_seed"]
     good = [row for row in cases if row["accuracy"] >= 0.9]
     vista = [run["training_samples"] for run in RECORD["runs"] if run["method"] == "vista"]
-    auroc = {
-        kind: sum(each[kind]["auroc"]["vista"] for each in vista) / len(vista) for kind in ("teacher", "training predictions")
-    }  # fmt: skip
+    teacher, training = (
+        sum(each[kind]["auroc"]["vista"] for each in vista) / len(vista) for kind in ("teacher", "training predictions")
+    )
     gap = min(row["auroc"]["vista"] - row["auroc"]["cleanlab: normalized margin"] for row in RECORD["simulated"])
     return [
         f"covers the truth in {sum(run['covered'] for run in RECORD['runs'])} of {len(RECORD['runs'])} runs",
         f"in {sum(row['covered'] for row in cases)} of {len(cases)} simulated cases",
         f"{sum(row['covered'] for row in good)} of {len(good)} where the classifier is right for at least 90 %",
-        f"{auroc['teacher']:.4f} by the teacher and {auroc['training predictions']:.4f} by the mean training prediction",
+        f"{teacher:.4f} by the teacher and {training:.4f} by the mean training prediction",
         f"at most {-gap:.4f} behind",
     ]
 
