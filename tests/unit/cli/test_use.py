@@ -18,6 +18,7 @@ import tarfile
 import threading
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
