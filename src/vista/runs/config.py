@@ -16,7 +16,7 @@ from vista import noise
 from vista.core.validation import IN_WORDS, as_recorded
 
 FORMAT = 1
-LearningRate = Literal["cosine", "restarts", "constant"]
+LearningRate = Literal["cosine", "restarts", "constant", "hold"]
 Precision = Literal["auto", "bf16", "fp32", "fp64"]
 # Fields that decide where and how fast a run executes, not what it computes: they are not part of its identity.
 INCIDENTAL = ("root", "device", "compile", "capture", "checkpoint_seconds", "checkpoint_dir")
@@ -47,9 +47,12 @@ class TrainConfig:
     lr: float = 0.1
     """Largest learning rate."""
     lr_schedule: LearningRate = "cosine"
-    """How the learning rate falls, step by step: cosine, cosine with warm restarts, or not at all."""
+    """How the learning rate falls, step by step: cosine, cosine with warm restarts, not at all, or constant at first and
+    then one cosine (hold)."""
     restart_epochs: int = 40
     """Epochs between warm restarts."""
+    hold_fraction: float = 0.65
+    """Fraction of the epochs with a constant learning rate, for the schedule hold."""
     momentum: float = 0.9
     """Momentum of SGD."""
     nesterov: bool = False
@@ -110,14 +113,14 @@ class TrainConfig:
             raise ValueError("nesterov is True, but momentum is 0: Nesterov's step looks ahead along a momentum")
         if self.epochs < 2:
             raise ValueError(f"epochs is {self.epochs}, but a run has at least 2")
+        if not 0 <= self.hold_fraction < 1:
+            raise ValueError(f"hold_fraction must be at least 0 and less than 1, got {self.hold_fraction}")
         if not 0 <= self.cutmix <= 1:
             raise ValueError(f"cutmix is {self.cutmix}, but it is a probability between 0 and 1")
         if self.validation >= 1 and self.validation != int(self.validation):
             raise ValueError(f"validation is {self.validation}, but it is a share below 1 or a whole number of samples")
         for name in ("lr_schedule", "precision"):
-            known = {"lr_schedule": ("cosine", "restarts", "constant"), "precision": ("auto", "bf16", "fp32", "fp64")}[
-                name
-            ]
+            known = typing.get_args({"lr_schedule": LearningRate, "precision": Precision}[name])
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, but it must be one of {', '.join(known)}")
         if self.checkpoint_dir == "":
