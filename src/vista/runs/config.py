@@ -47,8 +47,8 @@ class TrainConfig:
     lr: float = 0.1
     """Largest learning rate."""
     lr_schedule: LearningRate = "cosine"
-    """How the learning rate falls, step by step: cosine, cosine with warm restarts, not at all, or constant at first and
-    then one cosine (hold)."""
+    """How the learning rate falls, step by step: cosine, cosine with warm restarts, not at all, or (hold) constant at
+    first and then one cosine."""
     restart_epochs: int = 40
     """Epochs between warm restarts."""
     hold_fraction: float = 0.65
