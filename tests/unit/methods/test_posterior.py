@@ -106,9 +106,7 @@ def test_fit_is_at_least_as_likely_as_every_point_of_a_fine_grid(seed: int) -> N
     q, labels = draw(60, 4, 0.3, 1.0, seed)
     temperature, noise_rate = fit_noise(torch.from_numpy(q), torch.from_numpy(labels))
     found = log_likelihood(q, labels, temperature, noise_rate)
-    best = max(
-        log_likelihood(q, labels, t, e) for t in np.geomspace(0.05, 20, 200) for e in np.linspace(0, 0.75, 151)
-    )
+    best = max(log_likelihood(q, labels, t, e) for t in np.geomspace(0.05, 20, 200) for e in np.linspace(0, 0.75, 151))
     assert found > best - 1e-6
     assert 0.05 <= temperature <= 20.0
     assert 0.0 <= noise_rate <= 0.75
@@ -251,7 +249,7 @@ def test_neutral_options_keep_one_hot_targets(make_task, FakeBatch, Linear5) -> 
 
 
 def test_options_that_cannot_be_combined_are_rejected() -> None:
-    with pytest.raises(ValueError, match="tau is 0.01, but weights='uniform' needs every past state"):
+    with pytest.raises(ValueError, match=r"tau is 0\.01, but weights='uniform' needs every past state"):
         choose("posterior", {"weights": "uniform"})
-    with pytest.raises(ValueError, match="noise_rate must be at least 0 and less than 1, got 1.0"):
+    with pytest.raises(ValueError, match=r"noise_rate must be at least 0 and less than 1, got 1\.0"):
         choose("posterior", {"noise_rate": 1.0})
