@@ -218,9 +218,10 @@ def test_missing_labels_learn_from_the_teacher_alone(make_task, FakeBatch, Linea
 
 def test_state_holds_predictions_once_and_restores_targets(make_task, FakeBatch, Linear5) -> None:
     task, network = make_task(), Linear5()
-    method, other = make(task, network), make(task, network)
+    method, other = (make(task, network, noise_rate=0.3, ramp=0.0) for _ in range(2))
     for epoch, classes in enumerate(VAL, 1):
-        train_epoch(method, network, FakeBatch, epoch, logits_for(classes))
+        line = train_epoch(method, network, FakeBatch, epoch, logits_for(classes))
+    assert line["temperature"] != 1.0
     state = method.get_extra_state()
     assert isinstance(state["val_predictions"], WrittenOnce)
     assert isinstance(state["vista"]["predictions"], WrittenOnce)
