@@ -51,6 +51,7 @@ def make_config(args: Arguments, method: str, seed: int) -> TrainConfig:
 def summarise_run(folder: RunFolder) -> dict[str, Any]:
     """Accuracies and ECE in percent, and what the method fitted after the last epoch."""
     metrics, lines = folder.metrics(), folder.record().lines
+    labels, validation = folder.labels(), folder.split().val
     return {
         "seed": folder.config().seed,
         "criterion": 100 * statistics.fmean(line["val_accuracy"] for line in lines[-LAST_EPOCHS:]),
@@ -60,6 +61,7 @@ def summarise_run(folder: RunFolder) -> dict[str, Any]:
         "anchors_max": metrics["anchors_max"],
         "temperature": lines[-1].get("temperature"),
         "noise_rate": lines[-1].get("noise_rate"),
+        "true_noise_rate": float((labels.given != labels.true)[validation].mean()),  # of the validation labels
     }
 
 
