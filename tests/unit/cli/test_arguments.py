@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from vista.cli.arguments import method_name, place_name
 from vista.cli.train import read
 from vista.methods import available, choose
-from vista.runs.config import MAX_SEED, PRESETS
+from vista.runs.config import MAX_SEED, PRESETS, TrainConfig
+from vista.training.api import data_name, method_name
 
 from .conftest import Vista
 
@@ -87,21 +87,21 @@ def test_an_option_of_the_method_named_like_one_of_the_training_does_not_touch_i
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--epochs", "1"], "epochs is 1, but a run has at least 2"),
-        (["--method", "ce", "--epochs", "0"], "epochs is 0, but a run has at least 2"),
-        (["--tau", "3"], "tau is 3.0"),
-        (["--lr", "inf"], "lr is inf, but it must be finite, such as 0.1"),
-        (["--weight-decay", "nan"], "weight_decay is nan, but it must be finite"),
-        (["--momentum", "inf"], "momentum is inf, but it must be finite"),
-        (["--momentum", "5"], "momentum is 5.0, but it must be less than 1 (0.9 is usual)"),
-        (["--momentum", "0", "--nesterov"], "nesterov is True, but momentum is 0"),
-        (["--rotation", "inf"], "rotation is inf, but it must be finite"),
-        (["--validation", "inf"], "validation is inf, but it must be finite"),
-        (["--seed", "-1"], "seed is -1, but it must lie between 0 and 4294967295"),
-        (["--seed", "4294967296"], "seed is 4294967296, but it must lie between 0 and 4294967295"),
-        (["--noise-seed", "-2"], "noise_seed is -2, but it must lie between 0 and"),
-        (["--split-seed", "-2"], "split_seed is -2, but it must lie between 0 and"),
-        (["--device", "gpu"], "device is 'gpu', but it must be cpu, cuda, cuda:0 (or another number) or auto"),
+        (["--epochs", "1"], "epochs must be at least 2, got 1"),
+        (["--method", "ce", "--epochs", "0"], "epochs must be at least 2, got 0"),
+        (["--tau", "3"], "tau must be a fraction"),
+        (["--lr", "inf"], "lr must be finite, such as 0.1, got inf"),
+        (["--weight-decay", "nan"], "weight_decay must be finite, such as 0.0005, got nan"),
+        (["--momentum", "inf"], "momentum must be finite, such as 0.9, got inf"),
+        (["--momentum", "5"], "momentum must be less than 1 (0.9 is usual), got 5.0"),
+        (["--momentum", "0", "--nesterov"], "nesterov needs a momentum greater than 0"),
+        (["--rotation", "inf"], "rotation must be finite, such as 0.0, got inf"),
+        (["--validation", "inf"], "validation must be finite, such as 0.1, got inf"),
+        (["--seed", "-1"], "seed must be between 0 and 4294967295, got -1"),
+        (["--seed", "4294967296"], "seed must be between 0 and 4294967295, got 4294967296"),
+        (["--noise-seed", "-2"], "noise_seed must be between 0 and 4294967295, got -2"),
+        (["--split-seed", "-2"], "split_seed must be between 0 and 4294967295, got -2"),
+        (["--device", "gpu"], "device must be cpu, cuda, cuda:NUMBER or auto, got 'gpu'"),
         (["--noise", "symetric:0.4"], "'symmetric:0.4'"),
         (["--method", "visat"], "did you mean 'vista'"),
         (["--method", "vista:tua=1"], "no option 'tua'"),
@@ -131,9 +131,9 @@ def test_an_unknown_option_names_the_nearest(vista: Vista) -> None:
 
 
 def test_names_of_folders_are_safe_and_tell_what_differs() -> None:
-    assert place_name("digits", "symmetric:0.4") == "digits-symmetric-0.4"
-    assert place_name("npz:/tmp/a b/../c;rm.npz", "none") == "npz-c-rm.npz-none"
-    assert place_name("folder:/", "file:labels.csv") == "folder-file-labels.csv"
+    assert data_name(TrainConfig("digits", noise="symmetric:0.4")) == "digits-symmetric-0.4"
+    assert data_name(TrainConfig("npz:/tmp/a b/../c;rm.npz")) == "npz-c-rm.npz-none"
+    assert data_name(TrainConfig("folder:/", noise="file:labels.csv")) == "folder-file-labels.csv"
     assert method_name(choose("vista-light")) == "vista-light"
     assert method_name(choose("vista:tau=0.02:k=3")) == "vista-tau0.02-k3.0"
     assert method_name(choose("vista:tau=0")) == "vista"

@@ -250,7 +250,7 @@ def test_neutral_options_keep_one_hot_targets(make_task, FakeBatch, Linear5) -> 
 
 
 def test_options_that_cannot_be_combined_are_rejected() -> None:
-    with pytest.raises(ValueError, match=r"tau is 0\.01, but weights='uniform' needs every past state"):
+    with pytest.raises(ValueError, match=r"tau must be 0 with weights='uniform', .*, got 0\.01"):
         choose("posterior", {"weights": "uniform"})
     with pytest.raises(ValueError, match=r"noise_rate must be at least 0 and less than 1, got 1\.0"):
         choose("posterior", {"noise_rate": 1.0})
