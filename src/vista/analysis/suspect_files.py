@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from vista.analysis import suspects
-from vista.analysis.suspects import LabelIssues, Labels
+from vista.analysis.joint import Labels
+from vista.analysis.suspects import LabelIssues
 from vista.files import atomic, reader, spreadsheet
 from vista.runs import folder as run_folder
 from vista.runs.folder import RunFolder

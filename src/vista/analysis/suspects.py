@@ -197,7 +197,7 @@ def find_label_issues(
     score, other = scores(values, own)
     order = np.argsort(-score, kind="stable")
     chosen = judged[order]
-    counts = {"no label": np.count_nonzero(given < 0), "no prediction": np.count_nonzero((given >= 0) & ~predicted)}
+    missing = {"no label": given < 0, "no prediction": (given >= 0) & ~predicted}
     return LabelIssues(
         ids=chosen if ids is None else np.asarray(ids, dtype=np.int64)[chosen],
         given=given[chosen],
@@ -208,7 +208,7 @@ def find_label_issues(
         interval=_whole(len(own) * noise_of_all.low, len(own) * noise_of_all.high),
         classes=tuple(classes) if classes is not None else tuple(str(k) for k in range(values.shape[1])),
         true=None if true is None else np.asarray(true, dtype=np.int64)[chosen],
-        unjudged={reason: count for reason, count in counts.items() if count},
+        unjudged={reason: int(rows.sum()) for reason, rows in missing.items() if rows.any()},
     )
 
 
