@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vista import functional
     from vista.analysis.recorder import TrajectoryRecorder
+    from vista.core.calibration import Calibration, calibrate
     from vista.core.vista import Summary, Vista
     from vista.data.indexed import indexed
     from vista.training.network import load_model
@@ -18,13 +19,25 @@ try:
 except PackageNotFoundError:  # run from a source tree that was not installed
     __version__ = "0.0.0"
 
-__all__ = ["Summary", "TrajectoryRecorder", "Vista", "__version__", "functional", "indexed", "load_model"]
+__all__ = [
+    "Calibration",
+    "Summary",
+    "TrajectoryRecorder",
+    "Vista",
+    "__version__",
+    "calibrate",
+    "functional",
+    "indexed",
+    "load_model",
+]
 
 # Imported when asked for: `vista --help` then needs no torch, and `import vista` no training layer.
 _PLACES = {
+    "Calibration": "vista.core.calibration",
     "Summary": "vista.core.vista",
     "TrajectoryRecorder": "vista.analysis.recorder",
     "Vista": "vista.core.vista",
+    "calibrate": "vista.core.calibration",
     "indexed": "vista.data.indexed",
     "load_model": "vista.training.network",
 }

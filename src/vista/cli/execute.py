@@ -84,19 +84,48 @@ def print_result(folder: RunFolder, config: TrainConfig, metrics: dict[str, Any]
     """What a run came to."""
     if not distributed.is_first_process():
         return
-    folder.check_metrics(metrics, [*SHOWN, *(OF_NETWORK if "network" in metrics else ())])
+    calibrated = calibrated_reports(metrics)
+    of_calibration = [
+        *(f"calibration.{name}.{value}" for name in calibrated for value in ("temperature", "noise_rate")),
+        *(f"{report}.calibrated.test.ece" for report in calibrated.values()),
+    ]
+    folder.check_metrics(metrics, [*SHOWN, *(OF_NETWORK if "network" in metrics else ()), *of_calibration])
     taken = folder.seconds()
     if as_json:
         print(json.dumps({"run": str(folder.path), "config": config.to_json(), "metrics": metrics, "seconds": taken}))
         return
     out = terminal.console()
     out.print(report_table(f"{config.method} on {config.data}, noise {config.noise}, seed {config.seed}", metrics))
+    for line in calibration_lines(metrics):
+        out.print(line, soft_wrap=True)
     gap = f"mean deviation gap {100 * metrics['deviation_gap']['val_given']:.2f} % (given validation labels)"
     most = metrics.get("anchors_max")
     anchors = f", at most {most} anchor{'' if most == 1 else 's'}" if most is not None else ""
     time = f", {terminal.duration(taken)} of training" if taken else ""  # a restored run has forgotten it
     out.print(f"{gap}{anchors}{time}", soft_wrap=True)
     out.print(f"saved in {folder.path}", soft_wrap=True)
+
+
+def calibrated_reports(metrics: dict[str, Any]) -> dict[str, str]:
+    """The position in the metrics of the report of each calibrated result: ``fused``, ``best``, ``last``."""
+    found = metrics.get("calibration")
+    reports = {"fused": "last", **{which: f"network.{which}" for which in ("best", "last")}}
+    if "network" not in metrics:
+        reports = {"best": "best", "last": "last"}
+    return {name: report for name, report in reports.items() if isinstance(found, dict) and found.get(name) is not None}
+
+
+def calibration_lines(metrics: dict[str, Any]) -> list[str]:
+    """A line for each calibrated result: the test ECE before and after, temperature and estimated noise rate."""
+    lines = []
+    for name, place in calibrated_reports(metrics).items():
+        fit, report = metrics["calibration"][name], metrics
+        for key in place.split("."):
+            report = report[key]
+        before, after = (100 * one["test"]["ece"] for one in (report, report["calibrated"]))
+        values = f"temperature {fit['temperature']:.2f}, noise rate {fit['noise_rate']:.2f}"
+        lines.append(f"{name} calibrated: test ECE {before:.2f} -> {after:.2f} % ({values})")
+    return lines
 
 
 def report_table(title: str, metrics: dict[str, Any]) -> Table:

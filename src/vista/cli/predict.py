@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from vista.cli import terminal
 from vista.cli.arguments import parse
+from vista.cli.calibration_note import calibration_to_use
 from vista.cli.fusion_note import note_fusion
 from vista.cli.output_paths import TABLE, file_to_write, trained_on
 from vista.data import source
@@ -38,6 +39,8 @@ class Predict:
     """CSV file to write: id (the sample's place in the data), label (class name), confidence, for a folder file."""
     which: Which = "best"
     """Weights of the best-validation epoch or of the last."""
+    raw: bool = False
+    """Write the network's own confidences, without the calibration of the run."""
     network: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """The run's network, where it is one of your own (package.module:function): its code runs only if you name it."""
     root: Annotated[str | None, tyro.conf.arg(metavar="DIR")] = None
@@ -56,6 +59,8 @@ def run(argv: list[str]) -> int:
     classes = folder.data().classes
     ids, inputs, files = samples(folder, flags.data, flags.root)
     scores = logits(folder, flags.which, inputs, flags.device, flags.network).astype(np.float64)
+    temperature = calibration_to_use(folder, flags.which, flags.raw)
+    scores /= 1.0 if temperature is None else temperature
     probabilities = np.exp(scores - scores.max(axis=1, keepdims=True))
     probabilities /= probabilities.sum(axis=1, keepdims=True)
     columns: dict[str, Sequence[object]] = {
@@ -67,7 +72,8 @@ def run(argv: list[str]) -> int:
         columns["file"] = files
     atomic.write(out, spreadsheet.table(list(columns), zip(*columns.values(), strict=True)))
     note_fusion(folder.config())
-    terminal.say(f"{len(probabilities):,} predictions are in {out}")
+    how = "" if temperature is None else f", calibrated with temperature {temperature:.3g}"
+    terminal.say(f"{len(probabilities):,} predictions are in {out}{how}")
     return 0
 
 

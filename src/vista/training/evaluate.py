@@ -25,7 +25,10 @@ def evaluate(
     device: str = "auto",
     network: str | None = None,
 ) -> dict[str, Any]:
-    """Metrics of the weights on validation samples (given labels) and test samples, as the run itself reported them."""
+    """Metrics of the weights on validation samples (given labels) and test samples, as the run itself reported them.
+
+    ``calibrated`` holds those of the calibrated logits on the test samples; ``None`` for a run without calibration.
+    """
     config = folder.config()
     data = source.load(config.data, root if root is not None else config.root, config.own_validation)
     given, split = folder.labels(), folder.split()
@@ -39,10 +42,16 @@ def evaluate(
         "val": (data.inputs[split.val], given.given[split.val]),
         "test": (data.test_samples(), data.test_labels),
     }
-    return {
-        part: metrics.classification_report(logits(folder, which, values, device, network), labels)
-        for part, (values, labels) in parts.items()
+    scores = {part: logits(folder, which, values, device, network) for part, (values, _) in parts.items()}
+    reports: dict[str, Any] = {
+        part: metrics.classification_report(scores[part], labels) for part, (_, labels) in parts.items()
     }
+    temperature = folder.temperature(which)
+    calibrated = None
+    if temperature is not None:
+        scaled = scores["test"].astype(np.float64) / temperature
+        calibrated = {"test": metrics.classification_report(scaled, data.test_labels)}
+    return {**reports, "calibrated": calibrated}
 
 
 @torch.no_grad()
