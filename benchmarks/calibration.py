@@ -59,7 +59,9 @@ def main(args: Arguments) -> None:
         for method in args.methods:
             for seed in args.seeds:
                 folder = train(args, noise, method, seed)
-                measured += [{"noise": noise, "method": method, "seed": seed, **row} for row in score(folder, test_labels)]
+                measured += [
+                    {"noise": noise, "method": method, "seed": seed, **row} for row in score(folder, test_labels)
+                ]
                 print(f"{folder.path} is scored", flush=True)
     first = RunFolder(run_path(args, args.noise[0], args.methods[0], args.seeds[0]))
     config = {k: v for k, v in first.config().to_json().items() if k not in ("root", "seed", "method", "noise")}

@@ -6,8 +6,8 @@ With the probabilities :math:`p = \mathrm{softmax}(z / T)` of the true class and
 
 .. math:: q = (1 - \eta)\, p_y + \frac{\eta}{K - 1} (1 - p_y).
 
-The fit maximises :math:`\sum_i \log q_i - (\log T)^2 / 2`. The second term is a weak prior around T = 1, worth less than
-a few samples; it keeps T finite where every validation sample is classified correctly.
+The fit maximises :math:`\sum_i \log q_i - (\log T)^2 / 2`. The second term is a weak prior around T = 1: it
+keeps T finite where every validation sample is classified correctly, and has no effect worth naming otherwise.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ def symmetric_matrix(rate: float, classes: int) -> Floats:
 def confident_joint(probs: Floats, labels: Labels) -> Floats:
     """Number of samples by confident class and given label, ``[K, K]`` (Northcutt et al., 2021).
 
-    A sample is confidently of class k if :math:`p_k` is at least the mean of :math:`p_k` over the samples labelled k; of
-    several such classes the most probable one counts. Columns are scaled to the number of samples with that label.
+    A sample is confidently of class k if :math:`p_k` is at least the mean of :math:`p_k` over the samples labelled k;
+    of several such classes the most probable one counts. Columns are scaled to the number of samples with that label.
     """
     classes = probs.shape[1]
     counts = np.bincount(labels, minlength=classes)
@@ -203,7 +203,9 @@ def _fit_structured(scores: Floats, labels: Labels, symmetric: Calibration) -> C
             matrix = shrink_joint(joint, symmetric.matrix)
         found = _fit_temperature(scores, labels, matrix)
     if np.linalg.cond(matrix) > WORST_CONDITION:
-        raise CalibrationError("the estimated noise matrix is singular: use noise='symmetric', or more labels per class")
+        raise CalibrationError(
+            "the estimated noise matrix is singular: use noise='symmetric', or more labels per class"
+        )
     return found
 
 

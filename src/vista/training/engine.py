@@ -1,8 +1,8 @@
-"""The training step: batch, forward, loss, backward, SGD and the method's memory, as a function of tensors alone.
+"""The training step: batch, forward, loss, backward, optimiser and the method's state, as a function of tensors.
 
-The step counter, the order, the draws and the learning rates are tensors read inside the step, so on CUDA the whole of
-it is captured once into a graph and replayed without host work; the short last batch has a graph of its own. Anywhere
-else the same function runs as it is.
+The step counter, the sample order, the augmentation draws and the learning rates are tensors read inside the step. On
+CUDA the step is therefore captured once into a graph and replayed without host work; the short last batch has its own
+graph. On other devices the same function runs eagerly.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ WARM_UP_STEPS = 3
 
 @dataclass(frozen=True)
 class LossSnapshot:
-    """The losses as they were after a portion of steps, on their way to the host until ``arrived``."""
+    """A copy of the losses after a portion of steps; the transfer to the host is complete at ``arrived``."""
 
     losses: Tensor
     arrived: torch.cuda.Event
 
 
 class Engine:
-    """Steps of one training."""
+    """Executes the steps of one training, and captures them on CUDA."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Engine:
         self.network, self.method, self.loader, self.optimizer = network, method, loader, optimizer
         self.device, self.precision = device, precision
         self.counter = torch.zeros(1, dtype=torch.long, device=device)
-        self.losses = torch.zeros(loader.steps, dtype=torch.float32, device=device)  # of this process, step by step
+        self.losses = torch.zeros(loader.steps, dtype=torch.float32, device=device)  # of this process, by step
         self.rates = torch.zeros(loader.steps, dtype=torch.float32, device=device)
         self.host_rates: list[float] = []
         self.steps_done = 0
@@ -63,14 +63,14 @@ class Engine:
     # ------------------------------------------------------------ an epoch
 
     def begin_epoch(self, rates: list[float], steps_done: int = 0) -> None:
-        """Set the learning rates of an epoch's steps, and how many of these are already done."""
+        """Set the learning rates of an epoch's steps, of which ``steps_done`` have been executed before."""
         self.host_rates, self.steps_done = rates, steps_done
         self.rates.copy_(torch.tensor(rates))
         self.counter.fill_(steps_done)
         self.losses[steps_done:] = 0
 
     def advance(self, steps: int) -> None:
-        """Do, or on CUDA enqueue, so many steps."""
+        """Execute, or on CUDA enqueue, this number of steps."""
         for _ in range(steps):
             size = self.loader.size(self.steps_done)
             if self.captures:
@@ -84,7 +84,7 @@ class Engine:
 
     @contextmanager
     def settled(self) -> Iterator[None]:
-        """However it ends, no step is under way afterwards: it would go on in memory that others may have by then."""
+        """Synchronise on exit, also after an error: a running step would write to memory that was freed."""
         try:
             yield
         finally:
@@ -97,7 +97,7 @@ class Engine:
         return float(collectives.total((self.losses.cpu().double() * sizes).sum()) / sizes.sum())
 
     def snapshot_losses(self) -> LossSnapshot:
-        """Enqueue a copy of the losses behind the steps enqueued so far: nobody waits, and more may follow."""
+        """Enqueue a copy of the losses after the steps enqueued so far, without waiting."""
         losses = torch.empty_like(self.losses, device="cpu", pin_memory=True)
         losses.copy_(self.losses, non_blocking=True)
         arrived = torch.cuda.Event()
@@ -105,7 +105,7 @@ class Engine:
         return LossSnapshot(losses, arrived)
 
     def check_losses(self, snapshot: LossSnapshot | None = None) -> None:
-        """Raise if a loss was not finite: in a look that has arrived, or now, when the host waits for all steps."""
+        """Raise if a loss is not finite: in a snapshot that has arrived, or after waiting for all steps."""
         bad = ~torch.isfinite(self.losses.cpu() if snapshot is None else snapshot.losses)
         if bool(bad.any()):
             raise NotFinite(int(bad.nonzero()[0]))
@@ -117,7 +117,7 @@ class Engine:
         self.optimizer.zero_grad(set_to_none=True)
         if self.loader.world_size > 1:
             self.method.whole_batch = WholeBatch(*self.loader.of_all_processes(self.counter, size))
-        if len(batch.index):  # of a short batch a process may have no share
+        if len(batch.index):  # a short batch may leave a process without samples
             with self.autocast():
                 loss = self.method.loss(network, batch)
             if self.loader.world_size > 1:
@@ -136,7 +136,7 @@ class Engine:
         return [p for group in self.optimizer.param_groups for p in group["params"]]
 
     def autocast(self) -> Any:
-        """bf16 where asked for; without autocast's weight cache, which a captured graph must not fill."""
+        """bf16 if configured; without autocast's weight cache, which must not be filled inside a captured graph."""
         return torch.autocast(
             self.device.type, torch.bfloat16, enabled=self.precision == "bf16", cache_enabled=not self.captures
         )
@@ -151,7 +151,7 @@ class Engine:
     # ------------------------------------------------------------ capture
 
     def capture(self, keep: Callable[[], Any], restore: Callable[[Any], None]) -> None:
-        """Record the graphs. ``keep`` and ``restore`` save and bring back all state that the warm-up steps change."""
+        """Record the graphs. ``keep`` and ``restore`` save and restore all state that the warm-up steps change."""
         if not self.captures or self._graphs:
             return
         before = keep()
@@ -164,7 +164,7 @@ class Engine:
     def _record_graphs(self) -> None:
         sizes = {self.loader.size(0): self._compiled}
         if self.loader.short and self.loader.full_steps:
-            sizes[self.loader.short] = self.network  # one step an epoch: not worth a compilation
+            sizes[self.loader.short] = self.network  # one step per epoch is not worth a compilation
         for size, network in sizes.items():
             for _ in range(WARM_UP_STEPS):
                 self.counter.zero_()
@@ -183,7 +183,7 @@ class Engine:
         self._step(size, network)
 
     def _counters(self) -> list[tuple[nn.Module, Tensor]]:
-        """BatchNorm's counters of batches, which nothing reads but which a state dict holds."""
+        """BatchNorm's batch counters: nothing reads them, but they are part of a state dict."""
         modules = [*self.network.modules(), *self.method.modules()]
         counts = [
             (m, m._buffers.get("num_batches_tracked")) for m in modules if isinstance(m, nn.modules.batchnorm._NormBase)
@@ -192,7 +192,7 @@ class Engine:
 
     @contextmanager
     def _without_batch_counters(self) -> Iterator[None]:
-        """Leave the counters out of the graph: each would be a kernel of its own, twenty a step in a ResNet-18."""
+        """Leave the counters out of the graph: each is a separate kernel, 20 per step in a ResNet-18."""
         counters = self._counters()
         for module, _ in counters:
             module._buffers["num_batches_tracked"] = None
@@ -203,7 +203,7 @@ class Engine:
                 module._buffers["num_batches_tracked"] = count
 
     def _learn_batches_per_step(self) -> None:
-        """How often a step passes each BatchNorm: some methods send several batches through the network."""
+        """Count how often a step calls each BatchNorm: some methods run several batches per step."""
         counts = [count for _, count in self._counters()]
         at_first = [int(count) for count in counts]
         self.counter.zero_()
@@ -216,14 +216,14 @@ class Engine:
 
 
 class NotFinite(FloatingPointError):
-    """The loss became NaN or infinite. The loop, which knows them, adds the epoch and the samples."""
+    """The loss became NaN or infinite. The loop adds the epoch and the samples."""
 
     def __init__(self, step: int, epoch: int | None = None, samples: Sequence[int] = ()) -> None:
         """``step`` counts from 0; ``samples`` are positions in the original data."""
         self.step, self.epoch, self.samples = step, epoch, list(samples)
         super().__init__(
             f"the loss is not finite in epoch {epoch}, step {step + 1}, on the training samples {first_few(samples)}: "
-            "a smaller --lr may help; checkpoints from before it stay"
+            "try a smaller --lr; earlier checkpoints are kept"
         )
 
     def __reduce__(self) -> tuple[type[NotFinite], tuple[int, int | None, list[int]]]:

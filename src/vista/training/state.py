@@ -27,7 +27,8 @@ from vista.training.samples import Samples
 
 EVALUATION_BATCH = 1000
 RNG_STREAM = 500  # separates these draws from those of loader and method
-Y, R = TypeVar("Y"), TypeVar("R")
+Y = TypeVar("Y")
+R = TypeVar("R")
 
 
 @dataclass

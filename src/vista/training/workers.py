@@ -1,7 +1,7 @@
-"""Drive several trainings side by side on the CPU, in processes: one process has one interpreter.
+"""Execute several runs concurrently on the CPU, in one process each.
 
-Each worker takes one run after the other and tells what happened through a pipe. A worker whose pipe is gone, because
-the parent was killed, takes a checkpoint and ends; one that dies takes only its own run with it.
+A worker executes one run after another and sends its events through a pipe. If the parent is killed, the worker notices
+the broken pipe, writes a checkpoint and exits; a worker that dies loses only its own run.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from vista.training.events import Event, Finished, Interrupted, Stop, closed_out
 from vista.training.scheduler import Job, on_gpu, run_jobs, show_or_stop, stop_on_signals
 from vista.training.state import cpu_threads
 
-SECONDS_BETWEEN_LOOKS = 0.2  # for a signal that the workers have not heard of
+SECONDS_BETWEEN_LOOKS = 0.2  # to forward a signal that only the parent received
 
 
 @dataclass
 class Worker:
-    """A process, our end of its pipe, the run it is at, and whether it has had one before."""
+    """A process, our end of its pipe, its current run, and whether it has completed one before."""
 
     process: SpawnProcess
     pipe: Connection
@@ -44,7 +44,7 @@ class Worker:
 
 @dataclass(frozen=True)
 class Warned:
-    """A warning, to be given again where people see it."""
+    """A warning of a worker, to be issued again in the parent."""
 
     text: str
     category: type[Warning]
@@ -54,7 +54,7 @@ class Warned:
 
 @dataclass(frozen=True)
 class Over:
-    """The last word of a run: why it failed, if it did, or by which signal it was stopped."""
+    """A run has ended in a worker: the error if it failed, or the signal that stopped it."""
 
     error: Exception | None
     signal: int = 0
@@ -85,7 +85,7 @@ def cores() -> int:
 
 
 def run_jobs_in_processes(jobs: list[Job], show: Callable[[Job, Event], None], at_once: int) -> None:
-    """As :func:`vista.training.scheduler.run_jobs`, in ``at_once`` processes."""
+    """Like :func:`vista.training.scheduler.run_jobs`, in ``at_once`` processes."""
     share = max(1, torch.get_num_threads() // at_once)
     waiting, workers = deque(jobs), list[Worker]()
     forwarded = False
@@ -106,7 +106,7 @@ def run_jobs_in_processes(jobs: list[Job], show: Callable[[Job, Event], None], a
                         workers.remove(worker)
         finally:
             for worker in workers:
-                worker.pipe.close()  # no more work: it ends
+                worker.pipe.close()  # the worker exits
             for worker in workers:
                 worker.process.join()
     if stop.signal and any(job.metrics is None and job.error is None for job in jobs):
@@ -114,7 +114,7 @@ def run_jobs_in_processes(jobs: list[Job], show: Callable[[Job, Event], None], a
 
 
 def _free(workers: list[Worker], at_once: int, share: int) -> Worker | None:
-    """A worker without a run, a new one if need be; ``None`` if all are busy."""
+    """An idle worker, started if needed; ``None`` if all are busy."""
     for worker in workers:
         if worker.job is None:
             return worker
@@ -131,11 +131,11 @@ def _free(workers: list[Worker], at_once: int, share: int) -> Worker | None:
 
 @contextmanager
 def _ctrl_c_held_back() -> Iterator[None]:
-    """A worker begins deaf to Ctrl-C, which would meet it half imported; what comes meanwhile reaches us afterwards."""
+    """Block SIGINT while a worker starts, which would interrupt its imports; the parent receives it afterwards."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # left to the first worker, its start would let Ctrl-C through again
+    resource_tracker.ensure_running()  # started by the first worker instead, it would unblock SIGINT
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -144,9 +144,9 @@ def _ctrl_c_held_back() -> Iterator[None]:
 
 
 def _gave(worker: Worker, job: Job) -> bool:
-    """Send the run to the worker, unless it has died since its last one: then another takes it.
+    """Send the run to the worker, unless it has died since its last run: then another worker takes it.
 
-    That a new one is dead already is heard later, and is the run's failure: others would end like it.
+    The death of a new worker is noticed later and counts as the run's failure: other workers would die likewise.
     """
     try:
         worker.pipe.send(job)
@@ -159,14 +159,14 @@ def _gave(worker: Worker, job: Job) -> bool:
 
 
 def _forward(workers: list[Worker]) -> None:
-    """Ctrl-C reaches every process of a terminal, other signals reach only us; a second SIGTERM does no harm."""
+    """SIGINT reaches every process of a terminal, other signals only the parent; a second SIGTERM is harmless."""
     for worker in workers:
         with suppress(ProcessLookupError):
             os.kill(worker.process.pid or 0, signal.SIGTERM)
 
 
 def _hear(worker: Worker, show: Callable[[Job, Event], None], stop: Stop) -> bool:
-    """Take a word from the worker; whether it still lives. When all are to stop, its end is no failure."""
+    """Receive one message of a worker; returns whether it is alive. While stopping, its exit is not a failure."""
     job = worker.job
     try:
         said = worker.pipe.recv()
@@ -192,14 +192,14 @@ def _hear(worker: Worker, show: Callable[[Job, Event], None], stop: Stop) -> boo
 
 
 def _ended(how: str) -> RuntimeError:
-    return RuntimeError(f"its process {how}: the same command goes on from the last checkpoint")
+    return RuntimeError(f"its process {how}: the same command resumes from the last checkpoint")
 
 
 # ---------------------------------------------------------------- in the worker
 
 
 def _work(pipe: Connection, share: int) -> None:
-    """One run after the other, until the parent has no more, or is gone."""
+    """Execute one run after another until the parent closes the pipe."""
 
     def warn(text: Warning | str, category: type[Warning], file: str, line: int, *_: object) -> None:
         pipe.send(Warned(str(text), category, file, line))
@@ -209,7 +209,7 @@ def _work(pipe: Connection, share: int) -> None:
             pipe.send(event)
 
     warnings.showwarning = warn  # type: ignore[assignment]
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # between two runs; while one trains, it stops that
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # between two runs; during a run, run_jobs handles it
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     with suppress(EOFError, BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
@@ -225,7 +225,7 @@ def _work(pipe: Connection, share: int) -> None:
 
 
 def _portable(error: Exception) -> Exception:
-    """The error, if it survives the pipe; else its kind and its words."""
+    """The error if it can be pickled, else its type and message."""
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301, made here a moment ago
     except Exception:

@@ -82,7 +82,7 @@ def test_safetensors_keep_the_weights_with_the_temperature_as_metadata(run, tmp_
     temperature = RunFolder(run).temperature("best")
     with safe_open(path, framework="pt") as file:
         assert file.metadata().get("temperature") == (None if raw else json.dumps(temperature))
-    assert ("calibrated: weights unchanged" in capfd.readouterr().out) is not raw
+    assert ("Calibrated: weights unchanged" in capfd.readouterr().out) is not raw
 
 
 @pytest.mark.parametrize("which", ["best", "last"])

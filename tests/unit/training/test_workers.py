@@ -110,7 +110,7 @@ def test_a_signal_to_one_worker_alone_is_a_failure_that_says_how_to_go_on(
             os.kill(int((job.out / "lock").read_text()), signal.SIGTERM)
 
     run_jobs_in_processes(jobs, send, at_once=2)
-    said = "its process was stopped by signal 15: the same command goes on from the last checkpoint"
+    said = "its process was stopped by signal 15: the same command resumes from the last checkpoint"
     assert [str(job.error) for job in jobs] == [said, "None"]
     assert files(tmp_path / "ce") == alone["ce"]
     again = Job(waits, tmp_path / "waits")
