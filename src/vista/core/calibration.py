@@ -7,7 +7,7 @@ With the probabilities :math:`p = \mathrm{softmax}(z / T)` of the true class and
 .. math:: q = (1 - \eta)\, p_y + \frac{\eta}{K - 1} (1 - p_y).
 
 The fit maximises :math:`\sum_i \log q_i - (\log T)^2 / 2`. The second term is a weak prior around T = 1: it
-keeps T finite where every validation sample is classified correctly, and has no effect worth naming otherwise.
+keeps T finite where every validation sample is classified correctly, and hardly matters otherwise.
 """
 
 from __future__ import annotations

@@ -23,11 +23,11 @@ def percent(cell: dict[str, Any]) -> str:
 
 def table() -> str:
     """The table of the record, in Markdown."""
-    head = "| noise | method | weights | accuracy | ECE before | ECE after | noise ignored | noise rate |"
-    lines = ["", head, "|---|---|---|---|---|---|---|---|"]
+    head = "| noise | method | weights | accuracy | ECE before | ECE after | structured | noise ignored | noise rate |"
+    lines = ["", head, "|---|---|---|---|---|---|---|---|---|"]
     for row in RECORD["rows"]:
         found, true = (f"{100 * cell['mean']:.1f}" for cell in (row["calibrated"]["noise_rate"], row["true_rate"]))
-        eces = [percent(row[name]["ece"]) for name in ("before", "calibrated", "noise ignored")]
+        eces = [percent(row[name]["ece"]) for name in ("before", "calibrated", "structured", "noise ignored")]
         cells = [NOISE[row["noise"]], f"`{row['method']}`", row["which"], percent(row["top1"]), *eces]
         lines.append(f"| {' | '.join([*cells, f'{found} ({true})'])} |")
     return "\n".join([*lines, "", ""])
@@ -37,6 +37,12 @@ def test_the_table_equals_the_record() -> None:
     found = BETWEEN.search(PAGE.read_text())
     assert found is not None
     assert found[0] == table()
+
+
+def test_the_page_names_the_loss_that_rises_on_clean_labels() -> None:
+    (row,) = [r for r in RECORD["rows"] if (r["noise"], r["method"], r["which"]) == ("none", "elr", "best")]
+    before, after = (row[name]["nll"]["mean"] for name in ("before", "calibrated"))
+    assert f"NLL of `elr` rises from {before:.3f} to {after:.3f}" in " ".join(PAGE.read_text().split())
 
 
 def test_the_page_names_seeds_and_validation_labels_of_the_record() -> None:
