@@ -177,7 +177,7 @@ class RunFolder:
         self.check_metrics(values, [f"calibration.{which}.temperature"])
         found = float(calibration[which]["temperature"])
         if found <= 0:
-            raise _damaged(self.path / METRICS, f"calibration.{which}.temperature must be positive, got {found}")
+            raise DamagedFile(self.path / METRICS, f"calibration.{which}.temperature must be positive, got {found}")
         return found
 
     def teacher(self) -> Tensor:
