@@ -12,6 +12,7 @@ from rich.table import Table
 
 from vista.cli import terminal
 from vista.cli.arguments import Output
+from vista.cli.decoding_progress import decoding_shown
 from vista.cli.removal import Replaced, put_back_left_aside
 from vista.cli.scalars import Scalars
 from vista.core import collectives
@@ -51,6 +52,8 @@ def execute(
         replaced = stack.enter_context(Replaced(jobs)) if output.fresh else None
         shown = terminal.display(jobs, quiet=output.quiet or not first, json=output.json)
         stack.enter_context(shown)
+        if first and not output.quiet:
+            stack.enter_context(decoding_shown(shown.progress if isinstance(shown, terminal.Live) else None))
 
         def show(job: Job, event: Event) -> None:
             if scalars is not None:

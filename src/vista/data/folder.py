@@ -2,8 +2,8 @@
 
 Next to train/ and test/, val/<class>/* is optional. Images in subfolders of a class folder belong to that class.
 
-Images of one size up to 64 pixels are used unchanged. Photos of any other size, or of several sizes, become squares: the
-shorter side is resized to 8/7 of the working resolution and the centre cropped, once, into a pixel file next to the
+Images of one size up to 64 pixels are used unchanged. Photos of any other size, or of several sizes, become squares:
+the shorter side is resized to 8/7 of the working resolution and the centre cropped, once, into a pixel file next to the
 folder. Evaluation uses the centre of these squares, training a random resized crop.
 """
 
@@ -31,7 +31,7 @@ from vista.data.decoding import (
 from vista.data.pixel_file import Headers, Photos, stored_size
 from vista.data.source import Source, channel_statistics, default_padding, draw_test_ids
 
-_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
 _VALIDATION = ("val", "valid", "validation")  # next to train/ and test/
 _IN_MEMORY = 2**30  # bytes; more is memory-mapped from a file next to the folder
 PHOTO_SIZE = 64  # default working resolution of photos; images of one size up to this are used unchanged
@@ -60,6 +60,8 @@ def load(
         remedy = "" if Path(path).is_absolute() else "; --root can name the folder that contains it"
         raise FileNotFoundError(f"data folder {folder} does not exist{remedy}")
     classes, (train, train_labels), (val, val_labels), (test, test_labels) = _listing(folder, own_validation)
+    if not test:
+        _check_counts(folder, classes, train_labels)
     files, labels = train + val + test, np.concatenate([train_labels, val_labels, test_labels])
     try:
         read = _read(folder, tuple(files), fingerprint(files, folder), _IN_MEMORY, image_size, skip_damaged)
@@ -122,6 +124,14 @@ def read_images(path: str | Path, channels: int, image_size: int | None = None) 
         return names, pixel_file.decode_all(files, folder, size, 1 if headers.grey else 3, False).pixels
     cache = _cache(folder, image_size, ".new")
     return names, pixel_file.open_photos(cache, files, folder, size, headers, False, _IN_MEMORY).pixels
+
+
+def _check_counts(folder: Path, classes: list[str], labels: np.ndarray) -> None:
+    """Without a test folder, every class needs an image to train on and another to test on."""
+    for label in np.flatnonzero(np.bincount(labels, minlength=len(classes)) < 2):
+        raise ValueError(
+            f"{folder / classes[label]} must contain at least 2 images, got 1: add one, or remove the folder"
+        )
 
 
 def _report_damaged(folder: Path, read: "_Decoded", total: int) -> None:
@@ -203,10 +213,10 @@ def _images(folder: Path, root: Path) -> list[Path]:
         for entry in _entries(waiting.pop(), root):
             if entry.is_dir():
                 waiting += [] if entry.is_symlink() else [entry]  # a link may point to a parent
-            elif entry.suffix.lower() in _SUFFIXES and entry.is_file():
+            elif entry.suffix.lower() in SUFFIXES and entry.is_file():
                 found.append(entry)
     if not found:
-        raise ValueError(f"{folder} contains no images ({', '.join(_SUFFIXES)})")
+        raise ValueError(f"{folder} contains no images ({', '.join(SUFFIXES)})")
     return sorted(found)
 
 
@@ -221,7 +231,7 @@ def _entries(folder: Path, root: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class _Decoded:
-    """The images of a folder: `kept` are the positions of the readable files, `photos` the pixel file if one is used."""
+    """Images of a folder: `kept` are the positions of the readable files, `photos` the pixel file if one is used."""
 
     pixels: np.ndarray
     kept: np.ndarray

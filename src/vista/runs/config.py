@@ -20,6 +20,7 @@ LearningRate = Literal["cosine", "restarts", "constant"]
 Precision = Literal["auto", "bf16", "fp32", "fp64"]
 # Fields that decide where and how fast a run executes, not what it computes: they are not part of its identity.
 INCIDENTAL = ("root", "device", "compile", "capture", "checkpoint_seconds", "checkpoint_dir")
+SMALLEST_IMAGE, LARGEST_IMAGE = 8, 1024
 MAX_SEED = 2**32 - 1  # the CPU's generator takes 32 bits: a larger seed would have the weights and order of a smaller
 
 
@@ -64,6 +65,13 @@ class TrainConfig:
     """Turn pictures by up to so many degrees either way."""
     cutmix: float = 0.0
     """Probability that a batch is mixed by CutMix."""
+    image_size: int | None = None
+    """Working resolution for a folder of photos, in pixels; if not given 64, or the images' own size if all have the
+    same size of at most 64."""
+    crop_scale: float = 0.35
+    """Smallest share of a photo's area in the random crops of training; 1 trains on whole photos."""
+    skip_damaged: bool = False
+    """Leave out image files that cannot be decoded, instead of stopping at the first."""
     validation: float = 0.1
     """Share of the training set held out for validation, or, from 1 on, a number of samples."""
     own_validation: bool = True
@@ -120,6 +128,12 @@ class TrainConfig:
             ]
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, but it must be one of {', '.join(known)}")
+        if self.image_size is not None and not SMALLEST_IMAGE <= self.image_size <= LARGEST_IMAGE:
+            raise ValueError(
+                f"image_size must be between {SMALLEST_IMAGE} and {LARGEST_IMAGE} pixels, got {self.image_size}"
+            )
+        if not 0 < self.crop_scale <= 1:
+            raise ValueError(f"crop_scale must be greater than 0 and at most 1, got {self.crop_scale}")
         if self.checkpoint_dir == "":
             raise ValueError("checkpoint_dir must be the path of a folder, got ''")
         check_device(self.device)

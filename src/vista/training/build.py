@@ -128,6 +128,7 @@ def build_loader(config: TrainConfig, samples: Samples, task: Task) -> Loader:
         padding=description.padding if config.padding is None else config.padding,
         flip=description.flip if config.flip is None else config.flip,
         rotation=config.rotation,
+        crop_scale=None if description.image_size is None else config.crop_scale,
     )
     return Loader(
         samples.train,

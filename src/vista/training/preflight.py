@@ -47,6 +47,10 @@ def check_augmentation(run: ResolvedRun, samples: Samples) -> None:
         value = getattr(config, name)
         if value and not samples.train.is_image:
             raise ValueError(f"{name} is {value}, but {config.data} has no images: leave out --{name}")
+    if config.padding and samples.description.image_size is not None:
+        raise ValueError(
+            f"padding is {config.padding}, but photos are cropped at random instead of shifted: use --crop-scale"
+        )
 
 
 def check_channels_first(config: TrainConfig, samples: Samples) -> None:
