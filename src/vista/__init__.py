@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from vista.analysis.recorder import TrajectoryRecorder
     from vista.core.vista import Summary, Vista
     from vista.data.indexed import indexed
+    from vista.training.api import Result, train
+    from vista.training.compare import compare
     from vista.training.network import load_model
 
 try:
@@ -18,23 +20,29 @@ try:
 except PackageNotFoundError:  # run from a source tree that was not installed
     __version__ = "0.0.0"
 
-__all__ = ["Summary", "TrajectoryRecorder", "Vista", "__version__", "functional", "indexed", "load_model"]
+__all__ = [
+    "Result", "Summary", "TrajectoryRecorder", "Vista", "__version__",
+    "compare", "functional", "indexed", "load_model", "train",
+]  # fmt: skip
 
-# Imported when asked for: `vista --help` then needs no torch, and `import vista` no training layer.
-_PLACES = {
+# Imported on first use, so that `vista --help` needs no torch and `import vista` no training layer.
+_MODULES = {
+    "Result": "vista.training.api",
     "Summary": "vista.core.vista",
     "TrajectoryRecorder": "vista.analysis.recorder",
     "Vista": "vista.core.vista",
+    "compare": "vista.training.compare",
     "indexed": "vista.data.indexed",
     "load_model": "vista.training.network",
+    "train": "vista.training.api",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name == "functional":
         return importlib.import_module("vista.functional")
-    if name in _PLACES:
-        return getattr(importlib.import_module(_PLACES[name]), name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'vista' has no attribute {name!r}")
 
 

@@ -1,4 +1,4 @@
-"""``python -m vista`` is ``vista``."""
+"""``python -m vista`` is the command ``vista``."""
 
 import sys
 

@@ -1,4 +1,9 @@
-"""Every pure function under one roof, for torch tensors and numpy arrays alike: what comes in decides what goes out."""
+"""The pure functions that a training uses, for torch tensors and numpy arrays.
+
+Each function converts and checks its arguments, then calls the function of :mod:`vista.core` that trains. Training
+calls that one directly, because checking values on a GPU would need a host sync. The result is a numpy array if all
+array arguments are, otherwise a tensor.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +21,19 @@ from vista.core import coverage, losses
 from vista.core import teacher as teachers
 from vista.core.options import beta
 from vista.core.validation import (
+    as_float,
+    as_int,
     as_integers,
     as_logits,
     as_numbers,
+    as_tensor,
     check_classes,
     check_logits,
     check_shape,
     native,
     not_negative,
-    plain_numbers,
     positive,
-    real,
     unit_interval,
-    whole,
 )
 
 Array = Tensor | NDArray[Any]
@@ -50,49 +55,119 @@ __all__ = [
 ]
 
 
-def _for_both(function: Callable[P, Tensor]) -> Callable[P, Any]:
-    """The same function of numpy arrays, too: they go in as tensors, and of arrays alone an array comes out."""
+def _accept_arrays(function: Callable[P, Tensor]) -> Callable[P, Any]:
+    """Let a function of tensors accept numpy arrays too, and return an array if all its array arguments are."""
 
     @functools.wraps(function)
-    def either(*args: P.args, **kwargs: P.kwargs) -> Any:
+    def convert(*args: P.args, **kwargs: P.kwargs) -> Any:
         given = [*args, *kwargs.values()]
         given += [value for each in given if isinstance(each, Mapping) for value in each.values()]
         if not any(isinstance(value, np.ndarray) for value in given):
             return function(*args, **kwargs)
-        result: Any = function(*map(_as_tensor, args), **{name: _as_tensor(value) for name, value in kwargs.items()})
+        result: Any = function(*map(_to_tensor, args), **{name: _to_tensor(value) for name, value in kwargs.items()})
         return result if any(isinstance(value, Tensor) for value in given) else result.numpy()
 
-    return either
+    return convert
 
 
-def _as_tensor(value: Any) -> Any:
+def _to_tensor(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _as_tensor(each) for key, each in value.items()}
+        return {key: _to_tensor(each) for key, each in value.items()}
     return torch.from_numpy(native(value)) if isinstance(value, np.ndarray) else value
 
 
-# Checked here alone: a training step calls what lies below, because on a card it would wait for a look at values.
+# ---------------------------------------------------------------- targets
 
 
-@_for_both
-@functools.wraps(losses.distillation_kl)
-def distillation_kl(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
-    student, teacher = _float_logits(student, "student"), _float_logits(teacher, "teacher")
-    check_shape(teacher, student.shape, "teacher")
-    positive(real(temperature, "temperature"), "temperature")
-    return losses.distillation_kl(student, teacher, temperature)
-
-
-@_for_both
-@functools.wraps(losses.one_hot)
+@_accept_arrays
 def one_hot(labels: Tensor, num_classes: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    labels, num_classes = as_integers(labels, "labels"), whole(num_classes, "num_classes")
+    """Encode labels as rows with a one at the label.
+
+    Args:
+        labels: Class numbers, ``[B]``; -1 means no label and gives a row of zeros. On a GPU they are not checked.
+        num_classes: Number of classes K.
+        dtype: Type of the result.
+
+    Returns:
+        Rows ``[B, K]``.
+
+    >>> one_hot(torch.tensor([1, -1]), 2)
+    tensor([[0., 1.],
+            [0., 0.]])
+    """
+    labels, num_classes = as_integers(labels, "labels"), as_int(num_classes, "num_classes")
     if not labels.is_cuda:
         check_classes(labels, num_classes, "labels", may_be_absent=True)
     return losses.one_hot(labels, num_classes, dtype)
 
 
-@_for_both
+@_accept_arrays
+def teacher(predictions: Mapping[int, Tensor], weights: Mapping[int, float]) -> Tensor:
+    r"""Average the predictions of several states: :math:`Q(x) = \sum_s w_s p_s(x)`.
+
+    The sum is taken in float32 in the order of the epochs, then renormalised: float16 rows sum to one only
+    approximately.
+
+    Args:
+        predictions: Probabilities ``[N, K]`` of any float type, by epoch.
+        weights: Weight of each state, by epoch.
+
+    Returns:
+        The teacher, float32 ``[N, K]``.
+
+    >>> teacher({1: torch.tensor([[0.9, 0.1]]), 2: torch.tensor([[0.5, 0.5]])}, {1: 0.25, 2: 0.75})
+    tensor([[0.6000, 0.4000]])
+    """
+    for name, values in (("predictions", predictions), ("weights", weights)):
+        if not isinstance(values, Mapping):
+            raise TypeError(f"{name} must be a mapping by epoch, such as {{1: ...}}, got a {type(values).__name__}")
+    rows: dict[int, Tensor] = {}
+    for state, weight in weights.items():
+        if state not in predictions:
+            raise ValueError(
+                f"weights must name states of predictions ({', '.join(map(str, predictions))}), got {state}"
+            )
+        not_negative(as_float(weight, f"weights[{state}]"), f"weights[{state}]")
+        rows[state] = as_tensor(predictions[state], f"predictions[{state}]")
+        if rows[state].dim() != 2:
+            shape = tuple(rows[state].shape)
+            raise ValueError(f"predictions[{state}] must be rows of probabilities [n, K], got shape {shape}")
+        check_shape(rows[state], rows[next(iter(weights))].shape, f"predictions[{state}]")
+    if weights and sum(weights.values()) == 0:
+        raise ValueError("weights must have a positive sum, got 0")
+    mean = teachers.teacher(rows, weights)
+    bad = (~torch.isfinite(mean).all(dim=1)).nonzero().flatten().tolist()
+    if bad:
+        total = sum(weight * float(rows[state][bad[0]].sum()) for state, weight in weights.items())
+        raise ValueError(f"predictions must be probabilities, got row {bad[0]} with a sum of {total:g} over all states")
+    return mean
+
+
+@_accept_arrays
+def blend(hard: Tensor, soft: Tensor, beta: float) -> Tensor:
+    r"""Blend labels and teacher to targets :math:`\tilde y = (1 - \beta)\,\text{hard} + \beta\,\text{soft}`.
+
+    Args:
+        hard: One-hot labels, ``[B, K]``.
+        soft: Teacher, of the same shape.
+        beta: Weight of the teacher, between 0 and 1; at 0 the result is exactly ``hard``.
+
+    Returns:
+        Targets ``[B, K]``.
+
+    >>> blend(torch.tensor([[0.0, 1.0]]), torch.tensor([[0.6, 0.4]]), 0.5)
+    tensor([[0.3000, 0.7000]])
+    """
+    hard, soft = as_tensor(hard, "hard"), as_tensor(soft, "soft")
+    check_shape(soft, hard.shape, "soft")
+    unit_interval(as_float(beta, "beta"), "beta")
+    return teachers.blend(hard if hard.is_floating_point() else hard.to(soft.dtype), soft, beta)
+
+
+# ---------------------------------------------------------------- losses
+
+
+@_accept_arrays
 def soft_cross_entropy(
     logits: Tensor,
     targets: Tensor,
@@ -100,11 +175,23 @@ def soft_cross_entropy(
     sample_weight: Tensor | None = None,
     class_weight: Tensor | None = None,
 ) -> Tensor:
-    r""":math:`-\sum_k c_k\,\tilde y_{ik} \log p_{ik}` for logits and targets ``[B, K]``, each row times its weight.
+    r"""Compute :math:`-\sum_k c_k\,\tilde y_{ik} \log p_{ik}`, each row times its weight.
 
-    ``mean`` divides by the number of rows whatever their weights.
+    Args:
+        logits: Logits, ``[B, K]``.
+        targets: Targets, ``[B, K]``.
+        reduction: One of mean, sum, none; the mean divides by the number of rows, whatever their weights.
+        sample_weight: Weight of each row, ``[B]``.
+        class_weight: Weight of each class, ``[K]``.
+
+    Returns:
+        The loss, a scalar, or ``[B]`` without reduction.
+
+    >>> logits = torch.tensor([[2.0, 0.0], [0.0, 1.0]])
+    >>> soft_cross_entropy(logits, torch.tensor([[1.0, 0.0], [0.5, 0.5]]))
+    tensor(0.4701)
     """
-    logits = _float_logits(logits, "logits")
+    logits = _as_float_logits(logits, "logits")
     size, classes = logits.shape
     targets = as_numbers(targets, logits, (size, classes), "targets")
     if sample_weight is not None:
@@ -114,112 +201,161 @@ def soft_cross_entropy(
     return losses.soft_cross_entropy(logits, targets, reduction, sample_weight, class_weight)
 
 
-@_for_both
-def teacher(predictions: Mapping[int, Tensor], weights: Mapping[int, float]) -> Tensor:
-    r""":math:`Q(x) = \sum_s w_s p_s(x)`, float32 ``[N, K]``, from predictions ``[N, K]`` of any float type.
+@_accept_arrays
+def distillation_kl(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
+    r"""Compute the Kullback-Leibler divergence of softened predictions.
 
-    Summed in float32 in the order of the epochs, then renormalised, because float16 rows sum to one only roughly.
+    :math:`T^2 \cdot \frac1B \sum_i \mathrm{KL}(\sigma(\text{teacher}_i / T) \,\|\, \sigma(\text{student}_i / T))`
+
+    Args:
+        student: Logits, ``[B, K]``.
+        teacher: Logits, ``[B, K]``.
+        temperature: T, greater than 0.
+
+    Returns:
+        The mean over the batch (not over classes), with the factor :math:`T^2` included.
+
+    >>> distillation_kl(torch.tensor([[2.0, 0.0]]), torch.tensor([[2.0, 0.0]]), temperature=4.0)
+    tensor(0.)
     """
-    for name, values in (("predictions", predictions), ("weights", weights)):
-        if not isinstance(values, Mapping):
-            raise TypeError(
-                f"{name} is a {type(values).__name__}, but a mapping by epochs is needed, such as {{1: ...}}"
-            )
-    rows: dict[int, Tensor] = {}
-    for state, weight in weights.items():
-        if state not in predictions:
-            there = ", ".join(map(str, predictions))
-            raise ValueError(f"weights names state {state}, but predictions has {there}")
-        not_negative(real(weight, f"weights[{state}]"), f"weights[{state}]")
-        rows[state] = plain_numbers(predictions[state], f"predictions[{state}]")
-        if rows[state].dim() != 2:
-            shape = tuple(rows[state].shape)
-            raise ValueError(f"predictions[{state}] has shape {shape}, but rows of probabilities [n, K] are needed")
-        check_shape(rows[state], rows[next(iter(weights))].shape, f"predictions[{state}]")
-    if weights and sum(weights.values()) == 0:
-        raise ValueError("weights sum to 0, but at least one must be greater than 0")
-    mean = teachers.teacher(rows, weights)
-    bad = (~torch.isfinite(mean).all(dim=1)).nonzero().flatten().tolist()
-    if bad:
-        total = sum(weight * float(rows[state][bad[0]].sum()) for state, weight in weights.items())
-        raise ValueError(f"row {bad[0]} of predictions sums to {total:g} over all states, but probabilities are needed")
-    return mean
+    student, teacher = _as_float_logits(student, "student"), _as_float_logits(teacher, "teacher")
+    check_shape(teacher, student.shape, "teacher")
+    positive(as_float(temperature, "temperature"), "temperature")
+    return losses.distillation_kl(student, teacher, temperature)
 
 
-@_for_both
-@functools.wraps(teachers.blend)
-def blend(hard: Tensor, soft: Tensor, beta: float) -> Tensor:
-    hard, soft = plain_numbers(hard, "hard"), plain_numbers(soft, "soft")
-    check_shape(soft, hard.shape, "soft")
-    unit_interval(real(beta, "beta"), "beta")
-    return teachers.blend(hard if hard.is_floating_point() else hard.to(soft.dtype), soft, beta)
-
-
-def _float_logits(values: Any, name: str) -> Tensor:
+def _as_float_logits(values: Any, name: str) -> Tensor:
     logits = as_logits(values, name)
-    size, classes = logits.shape
-    check_logits(logits, size, classes, name)
+    rows, classes = logits.shape
+    check_logits(logits, rows, classes, name)
     return logits
 
 
-def marginal_coverage(correct: Array, tau: float = 0.0, order: coverage.Order = "accuracy") -> Any:
-    r"""Marginal coverage :math:`\Delta_s` of each state, int64 ``[n]``, from bool ``[n, m]``: one sweep, no history.
+# ---------------------------------------------------------------- coverage
 
-    Counts of at most ``tau * m`` are set to 0.
+
+def marginal_coverage(correct: Array, tau: float = 0.0, order: coverage.Order = "accuracy") -> Any:
+    r"""Count for each state the samples that no better-ranked state predicts correctly, :math:`\Delta_s`.
+
+    Args:
+        correct: Correct samples of each state, oldest first, bool ``[n, m]``.
+        tau: Counts of at most ``tau * m`` are set to 0.
+        order: ``"accuracy"`` ranks by number of correct samples, ties to the older; ``"newest"`` by age.
+
+    Returns:
+        Counts, int64 ``[n]``: one sweep, without pruning in earlier epochs.
 
     >>> marginal_coverage(np.array([[1, 1, 0, 0], [0, 1, 1, 1]], bool)).tolist()
     [1, 3]
     """
-    matrix = _matrix(correct)
+    matrix = _as_matrix(correct)
     counts = coverage.sweep(coverage.pack(matrix), order)
     counts[~coverage.above_tolerance(counts, coverage.check_tau(tau), matrix.shape[1])] = 0
     return _like(counts, correct)
 
 
 def light_coverage(correct: Array, tau: float) -> list[dict[int, int]]:
-    """Algorithm 2 from the first state on: for every epoch the anchors, ``{epoch: count}`` with epochs from 1."""
-    matrix = _matrix(correct)
+    """Replay Algorithm 2 from the first epoch, with pruning.
+
+    Args:
+        correct: Correct samples of each epoch, bool ``[E, m]``.
+        tau: States that add at most ``tau * m`` samples are pruned and never return.
+
+    Returns:
+        For every epoch its anchors, ``{epoch: count}`` with epochs from 1.
+
+    >>> light_coverage(np.array([[1, 1, 0, 0], [0, 1, 1, 1]], bool), tau=0.25)
+    [{1: 2}, {2: 3}]
+    """
+    matrix = _as_matrix(correct)
     return list(coverage.light(coverage.pack(matrix), matrix.shape[1], tau))
 
 
 def lifespans(correct: Array, tau: float = 0.0) -> Any:
-    """Number of epochs each state was an anchor by Algorithm 2, int64 ``[E]``."""
-    matrix = _matrix(correct)
+    """Count the epochs in which each state is an anchor by Algorithm 2.
+
+    Args:
+        correct: Correct samples of each epoch, bool ``[E, m]``.
+        tau: States that add at most ``tau * m`` samples are pruned.
+
+    Returns:
+        Counts, int64 ``[E]``; a state's own epoch is included.
+
+    >>> lifespans(np.array([[1, 1, 0, 0], [0, 1, 1, 1]], bool)).tolist()
+    [2, 1]
+    """
+    matrix = _as_matrix(correct)
     return _like(coverage.lifespans(coverage.pack(matrix), matrix.shape[1], tau), correct)
 
 
 def deviation_gap(correct: Array) -> Any:
-    """Share of samples right at epoch ``e`` and wrong at the end, float64 ``[E]``."""
-    matrix = _matrix(correct)
+    """Compute the share of samples that are right at each epoch and wrong at the end.
+
+    Args:
+        correct: Correct samples of each epoch, bool ``[E, m]``.
+
+    Returns:
+        Fractions, float64 ``[E]``.
+
+    >>> deviation_gap(np.array([[1, 1, 0, 0], [0, 1, 1, 1]], bool)).tolist()
+    [0.25, 0.0]
+    """
+    matrix = _as_matrix(correct)
     return _like(coverage.deviation_gap(coverage.pack(matrix), matrix.shape[1]), correct)
 
 
-def aurc(probs: Array, labels: Array) -> float:
-    """Area under the risk-coverage curve as a fraction; ties of confidence stay in the order of the samples."""
-    return metrics.aurc(_array(probs), _array(labels))
-
-
-def ece(probs: Array, labels: Array, bins: int = 15) -> float:
-    """Expected calibration error as a fraction, over equal bins ``(lo, hi]``."""
-    return metrics.ece(_array(probs), _array(labels), bins)
-
-
-def _array(values: Array) -> NDArray[Any]:
-    if not isinstance(values, Tensor):
-        return np.asarray(values)
-    return losses.wide(values.detach()).cpu().numpy()  # numpy knows no bfloat16
-
-
-def _matrix(correct: Array) -> NDArray[np.bool_]:
-    matrix = _array(correct)
+def _as_matrix(correct: Array) -> NDArray[np.bool_]:
+    matrix = _as_array(correct)
     if matrix.ndim != 2 or 0 in matrix.shape:
-        raise ValueError(f"correct has shape {matrix.shape}, but a matrix of states x samples is needed")
+        raise ValueError(f"correct must be a matrix of states x samples, got shape {matrix.shape}")
     if matrix.dtype != np.bool_:
         if not np.isin(matrix, (0, 1)).all():
-            raise ValueError(f"correct has type {matrix.dtype} and other values than 0 and 1, but bools are needed")
+            raise ValueError(f"correct must be bools, or numbers 0 and 1, got other values of type {matrix.dtype}")
         matrix = matrix.astype(np.bool_)
     return matrix
 
 
 def _like(values: NDArray[Any], like: Array) -> Any:
     return torch.from_numpy(values).to(like.device) if isinstance(like, Tensor) else values
+
+
+# ---------------------------------------------------------------- metrics
+
+
+def aurc(probs: Array, labels: Array) -> float:
+    """Compute the area under the risk-coverage curve, see :func:`vista.metrics.aurc`.
+
+    Args:
+        probs: Probabilities, ``[n, K]``.
+        labels: Classes, ``[n]``.
+
+    Returns:
+        A fraction, the lower the better.
+
+    >>> round(aurc(np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]]), np.array([0, 1, 1])), 3)
+    0.111
+    """
+    return metrics.aurc(_as_array(probs), _as_array(labels))
+
+
+def ece(probs: Array, labels: Array, bins: int = 15) -> float:
+    """Compute the expected calibration error, see :func:`vista.metrics.ece`.
+
+    Args:
+        probs: Probabilities, ``[n, K]``.
+        labels: Classes, ``[n]``.
+        bins: Number of equal bins ``(lo, hi]`` of confidence.
+
+    Returns:
+        A fraction, the lower the better.
+
+    >>> round(ece(np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]]), np.array([0, 1, 1])), 3)
+    0.3
+    """
+    return metrics.ece(_as_array(probs), _as_array(labels), bins)
+
+
+def _as_array(values: Array) -> NDArray[Any]:
+    if not isinstance(values, Tensor):
+        return np.asarray(values)
+    return losses.wide(values.detach()).cpu().numpy()  # numpy has no bfloat16

@@ -1,4 +1,4 @@
-"""Training and validation parts as saved, hashed artefacts: a pure function of the labels, a size and a seed."""
+"""Training and validation split, drawn from labels, a size and a seed; saved in a file with a hash."""
 
 import hashlib
 import json
@@ -11,57 +11,67 @@ from vista.files import array_file, atomic
 
 FORMAT = "vista.split"
 VERSION = "1"
-_STREAM = 0x73706C69  # keeps the split's draws apart from every other use of the same seed
+_STREAM = 0x73706C69  # makes the draws of the split independent of other uses of the seed
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Ids of the training and of the validation samples: each ascending, and none in both."""
+    """Ids of the training and the validation samples, each ascending, disjoint."""
 
     train: np.ndarray  # int64 [n]
     val: np.ndarray  # int64 [m]
 
     @property
     def hash(self) -> str:
-        """SHA-256 of both lists of positions."""
+        """SHA-256 of both lists of ids."""
         digest = hashlib.sha256(json.dumps([FORMAT, VERSION, len(self.train), len(self.val)]).encode())
-        for positions in (self.train, self.val):
-            digest.update(positions.astype("<i8").tobytes())
+        for ids in (self.train, self.val):
+            digest.update(ids.astype("<i8").tobytes())
         return digest.hexdigest()
 
     def save(self, path: str | Path) -> None:
-        """Write a safetensors file; it appears under its name only when complete."""
+        """Write a safetensors file, atomically."""
         content = array_file.to_bytes({"train": self.train, "val": self.val}, FORMAT, VERSION, hash=self.hash)
         atomic.write(Path(path), content)
 
     @classmethod
     def load(cls, path: str | Path) -> "Split":
-        """Read what `save` wrote; a damaged file or another format is refused by name."""
+        """Read a file of :meth:`save`; a damaged file or another format raises a ValueError that names it."""
         arrays, about = array_file.read(path, FORMAT, VERSION)
         try:
             split = cls(arrays["train"], arrays["val"])
         except KeyError as error:
-            raise ValueError(f"{path} is no readable {FORMAT} file: {error} is missing") from error
+            raise ValueError(f"{path} is damaged: {error} is missing") from error
         if split.hash != about.get("hash"):
-            raise ValueError(f"{path} is damaged: its positions hash to {split.hash}, it says {about.get('hash')}")
+            raise ValueError(f"{path} is damaged: the hash of its ids must be {about.get('hash')}, got {split.hash}")
         return split
 
 
 def stratified(labels: np.ndarray, fraction: float | int, seed: int) -> Split:
-    """Set a share of the labelled samples aside for validation, each class by its share.
+    """Draw validation samples from every class in proportion to its size.
 
-    `fraction` in (0, 1) takes m = round(fraction * n) of the n samples that have a label, an int takes m = fraction.
-    A class with n_c samples gives floor or ceil of m n_c / n, by largest remainder; those that would be rounded up to
-    their last sample come after the others. Label -1 (none) always trains.
+    A class with n_c of n labelled samples gives floor or ceil of m n_c / n of the m validation samples, by largest
+    remainder; classes that would give their last sample are rounded up after the others.
+
+    Args:
+        labels: Given labels, ``[N]``; samples with the label -1 (none) are always training samples.
+        fraction: Share of the labelled samples in (0, 1), or their number as an int.
+        seed: Seed of the draw, at least 0.
+
+    Returns:
+        The split.
+
+    >>> stratified(np.array([0, 0, 1, 1]), 0.5, seed=0).val
+    array([0, 3])
     """
     array = np.asarray(labels)
     if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
-        raise ValueError(f"labels must be integers of shape [N], but they are {array.dtype} of shape {array.shape}")
+        raise ValueError(f"labels must be integers of shape [N], got {array.dtype} of shape {array.shape}")
     wrong = np.flatnonzero(array < -1)
     if len(wrong):
-        raise ValueError(f"labels[{wrong[0]}] is {array[wrong[0]]}, but a label is 0 or more, or -1 for none")
+        raise ValueError(f"labels[{wrong[0]}] must be at least 0, or -1 for no label, got {array[wrong[0]]}")
     if seed < 0:
-        raise ValueError(f"seed is {seed}, but it must be 0 or more")
+        raise ValueError(f"seed must be at least 0, got {seed}")
     classes, counts = np.unique(array[array >= 0], return_counts=True)
     wanted = _size(fraction, int(counts.sum()))
     generator = np.random.default_rng([seed, _STREAM])
@@ -75,26 +85,28 @@ def stratified(labels: np.ndarray, fraction: float | int, seed: int) -> Split:
 
 
 def _size(fraction: float | int, labelled: int) -> int:
-    """How many samples are set aside of those that have a label; at least one, and at least one stays."""
+    """Compute the number of validation samples: at least one, and fewer than all."""
     if isinstance(fraction, bool) or not isinstance(fraction, int | float | np.integer | np.floating):
-        raise TypeError(f"fraction is {fraction!r}, but it must be a number: a share in (0, 1) or a count of 1 or more")
+        raise TypeError(f"fraction must be a share in (0, 1) or a number of samples, got {fraction!r}")
     counted = isinstance(fraction, int | np.integer)
     if counted and fraction < 1:
-        raise ValueError(f"fraction is {fraction}, but as a number of samples it must be 1 or more")
+        raise ValueError(f"fraction must be at least 1 as a number of samples, got {fraction}")
     if not counted and not 0 < fraction < 1:
-        raise ValueError(f"fraction is {fraction}, but as a share it must lie between 0 and 1, both excluded")
+        raise ValueError(f"fraction must be between 0 and 1 (exclusive) as a share, got {fraction}")
     wanted = int(fraction) if counted else round(float(fraction) * labelled)
     if wanted == 0:
-        raise ValueError(f"fraction {fraction} of {labelled} labelled samples leaves nothing to validate on")
+        raise ValueError(f"fraction must leave a validation sample, got {fraction} of {labelled} labelled samples")
     if wanted >= labelled:
-        raise ValueError(f"fraction {fraction} takes {wanted} of {labelled} labelled samples: nothing is left to train")
+        raise ValueError(
+            f"fraction must leave a training sample, got {fraction}: {wanted} of {labelled} labelled samples"
+        )
     return wanted
 
 
 def _quotas(counts: np.ndarray, wanted: int) -> list[int]:
-    """Largest remainder in whole numbers: sums to `wanted`, each within 1 of wanted * n_c / n; ties: lower class.
+    """Distribute `wanted` over the classes by largest remainder in exact integers; ties go to the lower class.
 
-    A class is rounded up to its last sample only after those that keep one.
+    Each quota is within 1 of wanted * n_c / n. A class gives its last sample only if no other can be rounded up.
     """
     exact = counts.astype(object) * wanted
     total = int(counts.sum())

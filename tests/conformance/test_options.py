@@ -79,8 +79,9 @@ def test_unknown_option_error_names_known_options(method: str) -> None:
 
 @pytest.mark.parametrize(("name", "close"), [("visat-light", "vista-light"), ("vsta", "vista"), ("foo", None)])
 def test_unknown_method_suggests_close_name(name: str, close: str | None) -> None:
-    suggestion = f"did you mean '{close}'[?] " if close else ""
-    with pytest.raises(ValueError, match=f"^unknown method '{name}'; {suggestion}`vista methods` lists all methods$"):
+    suggestion = f"did you mean '{close}'[?]" if close else "known: ce, .*"
+    suggestion += " [(]`vista methods` describes them[)]"
+    with pytest.raises(ValueError, match=f"^unknown method '{name}'; {suggestion}$"):
         choose(name)
 
 

@@ -225,17 +225,19 @@ class TestRefusals:
 
     @pytest.mark.parametrize("metric", [*METRICS, topk_accuracy, classification_report])
     def test_shapes_and_labels(self, metric):
-        with pytest.raises(ValueError, match=r"has shape \(4,\), but \[samples, classes\]"):
+        with pytest.raises(ValueError, match=r"must be \[samples, classes\] .*got shape \(4,\)"):
             metric(self.PROBS[0], self.LABELS)
-        with pytest.raises(ValueError, match=r"has shape \(0, 4\)"):
+        with pytest.raises(ValueError, match=r"got shape \(0, 4\)"):
             metric(self.PROBS[:0], self.LABELS[:0])
-        with pytest.raises(ValueError, match=r"labels has shape \(2,\), but (probs|scores|logits) has 3 rows"):
+        with pytest.raises(
+            ValueError, match=r"labels must have shape \(3,\), as many as rows of (probs|scores|logits), got \(2,\)"
+        ):
             metric(self.PROBS, self.LABELS[:2])
-        with pytest.raises(TypeError, match="labels has dtype float64, but integers"):
+        with pytest.raises(TypeError, match="labels must be integers, got float64"):
             metric(self.PROBS, self.LABELS / 1.0)
-        with pytest.raises(ValueError, match=r"labels\[1\] is 4, but num_classes is 4"):
+        with pytest.raises(ValueError, match=r"labels\[1\] must be 0 to .*, got 4"):
             metric(self.PROBS, np.array([0, 4, 9]))
-        with pytest.raises(ValueError, match=r"labels\[2\] is -1, but num_classes is 4"):
+        with pytest.raises(ValueError, match=r"labels\[2\] must be 0 to .*, got -1"):
             metric(self.PROBS, np.array([0, 3, -1]))
 
     @pytest.mark.parametrize("metric", [*METRICS, topk_accuracy, classification_report])
@@ -243,14 +245,14 @@ class TestRefusals:
     def test_non_finite(self, metric, value):
         probs = self.PROBS.copy()
         probs[1, 2] = value
-        with pytest.raises(ValueError, match=r"\[1, 2\] is -?(nan|inf), but every value must be finite"):
+        with pytest.raises(ValueError, match=r"\[1, 2\] must be finite, got -?(nan|inf)"):
             metric(probs, self.LABELS)
 
     @pytest.mark.parametrize("metric", METRICS)
     def test_what_is_no_probability(self, metric):
-        with pytest.raises(ValueError, match=r"probs\[0\] sums to 1.004, but probabilities sum to 1"):
+        with pytest.raises(ValueError, match=r"probs\[0\] must sum to 1, got 1.004"):
             metric(self.PROBS * 1.004, self.LABELS)
-        with pytest.raises(ValueError, match=r"probs\[0, 1\] is -0.5, but a probability is at least 0"):
+        with pytest.raises(ValueError, match=r"probs\[0, 1\] must be at least 0, got -0.5"):
             metric(np.tile([0.0, -0.5, 0.5, 1.0], (3, 1)), self.LABELS)
         metric(self.PROBS * 1.0009, self.LABELS)
 
@@ -258,7 +260,7 @@ class TestRefusals:
     def test_one_row_of_logits_among_probabilities(self, metric):
         probs = self.PROBS.copy()
         probs[1] = [4.0, 0.0, 0.0, 0.0]
-        with pytest.raises(ValueError, match=r"probs\[1\] sums to 4, but probabilities sum to 1"):
+        with pytest.raises(ValueError, match=r"probs\[1\] must sum to 1, got 4"):
             metric(probs, self.LABELS)
 
     @pytest.mark.parametrize("metric", METRICS)
@@ -271,9 +273,9 @@ class TestRefusals:
 
     @pytest.mark.parametrize("k", [0, 5])
     def test_k(self, k):
-        with pytest.raises(ValueError, match=f"k is {k}, but with 4 classes it must be 1 to 4"):
+        with pytest.raises(ValueError, match=f"k must be 1 to 4, the number of classes, got {k}"):
             topk_accuracy(self.PROBS, self.LABELS, k)
 
     def test_bins(self):
-        with pytest.raises(ValueError, match="bins is 0, but at least 1"):
+        with pytest.raises(ValueError, match="bins must be at least 1, got 0"):
             ece(self.PROBS, self.LABELS, bins=0)

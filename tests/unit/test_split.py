@@ -57,15 +57,15 @@ def test_noise_and_split_of_one_seed_are_drawn_apart():
 @pytest.mark.parametrize(
     ("fraction", "message"),
     [
-        (0.0, "fraction is 0.0, but as a share it must lie between 0 and 1"),
-        (1.0, "fraction is 1.0"),
-        (-0.1, "fraction is -0.1"),
-        (float("nan"), "fraction is nan"),
-        (0, "fraction is 0, but as a number of samples it must be 1 or more"),
-        (-3, "fraction is -3"),
-        (0.001, "fraction 0.001 of 100 labelled samples leaves nothing to validate on"),
-        (0.999, "takes 100 of 100 labelled samples: nothing is left to train"),
-        (100, "fraction 100 takes 100 of 100"),
+        (0.0, "fraction must be between 0 and 1 (exclusive) as a share, got 0.0"),
+        (1.0, "as a share, got 1.0"),
+        (-0.1, "as a share, got -0.1"),
+        (float("nan"), "as a share, got nan"),
+        (0, "fraction must be at least 1 as a number of samples, got 0"),
+        (-3, "as a number of samples, got -3"),
+        (0.001, "fraction must leave a validation sample, got 0.001 of 100 labelled samples"),
+        (0.999, "fraction must leave a training sample, got 0.999: 100 of 100 labelled samples"),
+        (100, "fraction must leave a training sample, got 100: 100 of 100"),
         (10**9, "of 100 labelled samples"),
     ],
 )
@@ -76,14 +76,14 @@ def test_a_fraction_that_cannot_be_is_named(fraction, message):
 
 @pytest.mark.parametrize("fraction", ["0.1", True, None])
 def test_a_fraction_must_be_a_number(fraction):
-    with pytest.raises(TypeError, match="fraction is"):
+    with pytest.raises(TypeError, match="fraction must be a share"):
         stratified(LABELS, fraction, 0)
 
 
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (np.array([0, 1, -2]), "labels[2] is -2"),
+        (np.array([0, 1, -2]), "labels[2] must be at least 0, or -1 for no label, got -2"),
         (np.array([0.0, 1.0]), "float64"),
         (np.zeros((4, 2), dtype=np.int64), "shape (4, 2)"),
         (np.array([], dtype=np.int64), "of 0 labelled samples"),
@@ -96,7 +96,7 @@ def test_bad_labels_are_named(labels, message):
 
 
 def test_a_bad_seed_is_named():
-    with pytest.raises(ValueError, match="seed is -1"):
+    with pytest.raises(ValueError, match="seed must be at least 0, got -1"):
         stratified(LABELS, 0.1, -1)
 
 
@@ -126,13 +126,13 @@ def test_a_damaged_or_foreign_artefact_is_refused(tmp_path):
     with pytest.raises(ValueError, match="is damaged"):
         Split.load(path)
     path.write_bytes(content[:50])
-    with pytest.raises(ValueError, match=r"no readable vista\.split file"):
+    with pytest.raises(ValueError, match=r"not a readable vista\.split file"):
         Split.load(path)
     noise.make("none", LABELS, 3, 0).save(path)
     with pytest.raises(ValueError, match=r"is vista\.noise version 1, expected vista\.split version 1"):
         Split.load(path)
     path.write_bytes(array_file.to_bytes({"train": LABELS}, "vista.split", "1"))
-    with pytest.raises(ValueError, match=r"no readable vista\.split file"):
+    with pytest.raises(ValueError, match=r"split\.safetensors is damaged: 'val' is missing"):
         Split.load(path)
 
 

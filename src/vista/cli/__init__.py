@@ -1,64 +1,95 @@
-"""The command ``vista``. A command is a file here with a line ``HELP = "..."`` and ``run(argv) -> exit code``.
+"""The command ``vista``. Each command is a module of this package with ``run(argv) -> exit code``.
 
-Files are found by name and imported only when their command is called; for ``vista --help`` their line of help is read
-from the source, so nothing heavy is loaded.
+A module is imported only when its command is called, so ``vista --help`` loads nothing heavy.
 """
 
 from __future__ import annotations
 
-import ast
-import difflib
 import importlib
 import os
 import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-GROUPS = {
-    "Train": ("train", "compare", "resume"),
-    "Use a trained network": ("evaluate", "predict", "export"),
-    "Look at what happened": ("runs", "report", "labels", "reproduce"),
-    "What there is": ("methods", "models", "data"),
+COMMANDS = {
+    "Train": {
+        "train": "train one network, or resume an interrupted run",
+        "compare": "train several methods over several seeds, and print a table",
+        "resume": "resume an interrupted run",
+    },
+    "Use a trained network": {
+        "evaluate": "recompute the metrics of a run's saved weights",
+        "predict": "predict the classes of samples, to a CSV file",
+        "export": "write a trained network as a plain model file",
+    },
+    "Inspect": {
+        "runs": "list runs and their sizes, or delete some",
+        "report": "write a report page of runs, and their figures",
+        "labels": "rank the training samples whose given label looks wrong",
+        "reproduce": "run the paper's tables and figures, and compare with the paper's numbers",
+    },
+    "What is available": {
+        "methods": "list the methods, or explain one and its options",
+        "models": "list the networks with their sizes",
+        "data": "list the data sets and where they are stored, or download one",
+    },
 }
 USAGE = "vista COMMAND [options]"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code: 0, 1 (a run failed), 2 (bad input), 128 + signal (stopped)."""
-    # Threads that wait for each other sleep: on a busy machine, spinning makes small networks many times slower.
+    """Run a command and return its exit code: 0, 1 (a run failed), 2 (invalid input), 128 + signal (stopped)."""
+    # Waiting threads sleep instead of spinning, which makes small networks many times slower on a busy machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    _open_closed_streams()
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _answer(words)
-    except KeyboardInterrupt:  # while the command was still being imported
-        print("\nvista: stopped at once", file=sys.stderr)
+        return _run(words)
+    except KeyboardInterrupt:  # while the command's module was being imported
+        print("\nvista: stopped immediately", file=sys.stderr)
         return 128 + signal.SIGINT
 
 
-def _answer(words: list[str]) -> int:
+def command_names() -> list[str]:
+    """The names of all commands."""
+    return [name for group in COMMANDS.values() for name in group]
+
+
+def _run(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
-        return _tell(_help())
+        return _print(_help())
     if words[0] == "--version":
         from vista import __version__
 
-        return _tell(f"vista {__version__}")
+        return _print(f"vista {__version__}")
     name, *rest = words
-    known = _commands()
-    if name not in known:
-        is_option = name.startswith("-")
-        nearest = difflib.get_close_matches(name.lstrip("-"), known, n=1, cutoff=0.6 if is_option else 0.0)
-        advice = f"did you mean `vista {nearest[0]}`?" if nearest else f"a command comes first: {USAGE}"
-        print(f"vista: error: {'option' if is_option else 'command'} {name!r} is unknown; {advice}", file=sys.stderr)
-        print("`vista --help` lists all commands.", file=sys.stderr)
+    if name not in command_names():
+        from vista.core.validation import suggest
+
+        kind = "option" if name.startswith("-") else "command"
+        advice = suggest(name.lstrip("-"), command_names())
+        if kind == "option" and not advice.startswith("did"):
+            advice = f"a command comes first: {USAGE}"
+        print(f"vista: error: {kind} {name!r} is unknown; {advice} (see `vista --help`)", file=sys.stderr)
         return 2
-    from vista.cli.failures import reported
+    from vista.cli.errors import report_errors
 
-    return reported(lambda: int(importlib.import_module(f"vista.cli.{name}").run(rest)))
+    return report_errors(lambda: int(importlib.import_module(f"vista.cli.{name}").run(rest)))
 
 
-def _tell(text: str) -> int:
-    """Print it; whoever reads it may have enough, and the place it goes to may be full."""
+def _open_closed_streams() -> None:
+    """Open /dev/null for a stream that the caller closed (``>&-``): the next file would get its number otherwise."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
+            setattr(sys, name, open(number, mode))  # noqa: SIM115 (open until the process ends)
+
+
+def _print(text: str) -> int:
+    """Print the text; the reader may have closed the pipe, and the disk may be full."""
     try:
         print(text, flush=True)
     except OSError as error:
@@ -70,40 +101,14 @@ def _tell(text: str) -> int:
     return 0
 
 
-def _commands() -> dict[str, str]:
-    """Every command and its line of help."""
-    found = {}
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        line = _help_line(path)
-        if line is not None:
-            found[path.stem] = line
-    return found
-
-
-def _help_line(path: Path) -> str | None:
-    """The text that the file assigns to ``HELP``, without running the file; None if it is no command."""
-    for statement in ast.parse(path.read_text(encoding="utf-8")).body:
-        targets = statement.targets if isinstance(statement, ast.Assign) else getattr(statement, "target", None)
-        first = targets[0] if isinstance(targets, list) else targets
-        value = getattr(statement, "value", None)
-        if isinstance(first, ast.Name) and first.id == "HELP" and isinstance(value, ast.Constant):
-            return str(value.value)
-    return None
-
-
 def _help() -> str:
-    known = _commands()
-    width = max(map(len, known))
-    grouped = {name for names in GROUPS.values() for name in names}
-    sections = {**GROUPS, "More": tuple(name for name in known if name not in grouped)}
+    width = max(map(len, command_names()))
     lines = [f"usage: {USAGE}", "", "Train classifiers on labels that cannot be fully trusted."]
-    for title, names in sections.items():
-        shown = [name for name in names if name in known]
-        if shown:
-            lines += ["", f"{title}:", *(f"  {name:<{width}}  {known[name]}" for name in shown)]
+    for title, group in COMMANDS.items():
+        lines += ["", f"{title}:", *(f"  {name:<{width}}  {text}" for name, text in group.items())]
     lines += [
         "",
-        "`vista COMMAND --help` explains a command, `vista --version` tells the version.",
-        "To begin: vista compare --data digits --noise symmetric:0.4 --methods ce,vista --seeds 3",
+        "`vista COMMAND --help` explains a command, `vista --version` prints the version.",
+        "Next: vista compare --noise symmetric:0.4 --methods ce,vista --seeds 3",
     ]
     return "\n".join(lines)

@@ -1,125 +1,191 @@
-"""Options from dataclasses: those of a training, with the preset's values as defaults, and the method's own."""
+"""Command-line options from dataclasses, with the preset's values as defaults and the method's options as flags."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import io
 import re
 import typing
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
+from vista.core.validation import suggest
 from vista.methods import Chosen
 from vista.runs.config import PRESETS, TrainConfig, preset
 
 Preset = Literal["auto", "digits", "clean", "noisy"]
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class TrainingFlags(TrainConfig):
-    """Data and their noise, network, optimiser, machine."""
-
-    options: Annotated[dict[str, Any], tyro.conf.Suppress, tyro.conf.Fixed] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Nothing: values are checked once they are all known, not flag by flag; see :func:`train_config`."""
-
-
-@dataclass(frozen=True)
-class SharedFlags(TrainingFlags):
-    """What several runs that differ in method and seed have in common."""
-
-    method: Annotated[str, tyro.conf.Suppress, tyro.conf.Fixed] = "vista"
-    seed: Annotated[int, tyro.conf.Suppress, tyro.conf.Fixed] = 0
+# Metavars of options that are empty by default.
+METAVARS = {
+    "root": "DIR", "checkpoint_dir": "DIR", "padding": "N", "flip": "True|False", "noise_seed": "N", "split_seed": "N"
+}  # fmt: skip
+BASIC = ("data", "root", "noise", "method", "network", "epochs", "batch_size", "lr", "seed", "device")
+ADVANCED = tuple(
+    field.name for field in dataclasses.fields(TrainConfig) if field.name not in (*BASIC, "options")
+)  # the method's options are flags of their own
 
 
 @dataclass(frozen=True)
 class Output:
-    """What is said and written on the way."""
+    """What is printed and written."""
 
     quiet: bool = False
     """Print the result only."""
     json: bool = False
     """Print one JSON object to stdout; progress goes to stderr."""
     fresh: bool = False
-    """Replace runs that lie in the same place, instead of going on with them; an old one goes once the new one runs."""
+    """Replace existing runs in the same folder instead of resuming them; each is deleted once the new run starts."""
     tensorboard: bool = False
     """Write scalars per epoch for TensorBoard, to the folder tensorboard/ of each run."""
 
 
 def parse(kind: type[T], argv: Sequence[str], command: str, about: str, default: T | None = None) -> T:
-    """Read ``argv`` into the dataclass; help and bad options end here, by SystemExit."""
+    """Parse ``argv`` into the dataclass ``kind``; ``--help`` raises SystemExit, invalid options ValueError."""
     given: dict[str, Any] = {} if default is None else {"default": default}
-    marks = (tyro.conf.OmitArgPrefixes,)
-    read: T = tyro.cli(kind, args=list(argv), prog=f"vista {command}", description=about, config=marks, **given)
+    marks, printed = (tyro.conf.OmitArgPrefixes,), io.StringIO()
+    try:
+        with contextlib.redirect_stderr(printed):
+            read: T = tyro.cli(kind, args=list(argv), prog=f"vista {command}", description=about, config=marks, **given)
+    except SystemExit as error:
+        if not error.code:
+            raise
+        raise ValueError(f"{_parser_error(kind, printed.getvalue())} (see `vista {command} --help`)") from None
     return read
 
 
+def _parser_error(kind: type, box: str) -> str:
+    """The message in the parser's box, in one line; an unknown option gets a suggestion."""
+    lines = [line.strip("│ ") for line in re.sub(r"\x1b\[[0-9;]*m", "", box).splitlines()]
+    rules = [number for number, line in enumerate(lines) if line.startswith(("─", "╰"))]
+    first = next((number for number, line in enumerate(lines) if line.startswith("╭")), -1)
+    message = " ".join(lines[first + 1 : rules[0] if rules else None]).rstrip(".") or "invalid options"
+    if missing := re.match(r"Missing from [^:]*: (\S+)", message):
+        return f"{missing[1]} is missing"
+    if number := re.match(
+        r"Error parsing (\S+): (invalid literal for int|could not convert string to float).*?: (.*)", message
+    ):
+        return f"{number[1]} must be a {'whole number' if 'int' in number[2] else 'number'}, got {number[3]}"
+    if choice := re.match(r"invalid choice (.*) for argument '(.*)'. Expected one of \((.*?),?\)", message):
+        return f"{choice[2]} must be one of {choice[3].replace(chr(39), '')}, got {choice[1]}"
+    unknown = re.match(r"Unrecognized options: ([^\s,]+)", message)
+    if unknown is None:
+        return message[0].lower() + message[1:]
+    name, known = unknown[1].partition("=")[0], list(_flags(kind))
+    if not name.startswith("-"):
+        return f"unexpected argument {name!r}"
+    advice = suggest(name, known)
+    return f"option {name!r} is unknown" + (f"; {advice}" if advice.startswith("did") else "")
+
+
+def _flags(kind: type) -> Iterator[str]:
+    """The names of all options of a dataclass."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    for field in dataclasses.fields(kind):
+        marks = getattr(hints[field.name], "__metadata__", ())
+        plain = hints[field.name].__origin__ if marks else hints[field.name]
+        if dataclasses.is_dataclass(plain):
+            yield from _flags(typing.cast(type, plain))
+        elif tyro.conf.Fixed not in marks:
+            renamed = next((mark.name for mark in marks if getattr(mark, "name", None)), field.name)
+            yield "--" + renamed.replace("_", "-")
+
+
 def peek(argv: Sequence[str], name: str, default: str) -> str:
-    """The value of an option, before the options are known that depend on it."""
+    """The value of an option that decides which other options exist, read before parsing."""
     value = default
-    for place, word in enumerate(argv):
-        if word == f"--{name}" and place + 1 < len(argv):
-            value = argv[place + 1]
+    for index, word in enumerate(argv):
+        if word == f"--{name}" and index + 1 < len(argv):
+            value = argv[index + 1]
         elif word.startswith(f"--{name}="):
             value = word.partition("=")[2]
     return value
 
 
-def preset_values(argv: Sequence[str]) -> dict[str, Any]:
-    """The values of the preset that ``argv`` asks for or that suits its data and noise."""
+# ---------------------------------------------------------------- options of the training
+
+
+def training_flags(argv: Sequence[str], without: Sequence[str] = ()) -> list[tuple[str, Any, Any]]:
+    """Fields for ``make_dataclass``: the basic and the advanced options of the training, with the preset's defaults.
+
+    Args:
+        argv: The command line, which names preset, data and noise.
+        without: Fields of TrainConfig that the command does not have.
+    """
     name = peek(argv, "preset", "auto")
-    known = name if name in PRESETS else "auto"  # an unknown one is refused by the parser
-    return preset(known, peek(argv, "data", TrainConfig.data), peek(argv, "noise", TrainConfig.noise))
+    known = name if name in PRESETS else "auto"  # the parser rejects an unknown one
+    values = preset(known, peek(argv, "data", TrainConfig.data), peek(argv, "noise", TrainConfig.noise))
+    groups = {
+        "basic": ("Data, noise, network and the length of the training.", BASIC),
+        "advanced": ("Optimizer, augmentation, validation, precision and checkpoints.", ADVANCED),
+    }
+    flags = {
+        title: _group(title, about, [name for name in names if name not in without])
+        for title, (about, names) in groups.items()
+    }
+    return [(title, kind, kind(**values)) for title, kind in flags.items()]
 
 
-def train_config(flags: TrainingFlags, **changes: Any) -> TrainConfig:
-    """The checked configuration."""
-    values = {f.name: getattr(flags, f.name) for f in dataclasses.fields(TrainConfig)}
+def _group(title: str, about: str, shown: Sequence[str]) -> Any:
+    """A dataclass with the fields of TrainConfig of which only some are options."""
+    hints = typing.get_type_hints(TrainConfig)
+    fields: list[Any] = []
+    for field in dataclasses.fields(TrainConfig):
+        if field.name not in shown:
+            hint: Any = Annotated[hints[field.name], tyro.conf.Suppress, tyro.conf.Fixed]
+        else:
+            hint = _without_none(hints[field.name], METAVARS.get(field.name))
+        fields.append((field.name, hint, _copy(field)))
+    # Values are checked when all of them are known: see train_config.
+    body = {"__post_init__": lambda self: None, "__doc__": about}
+    return dataclasses.make_dataclass(title.title(), fields, bases=(TrainConfig,), frozen=True, namespace=body)
+
+
+def _copy(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return dataclasses.field(default_factory=field.default_factory)
+    return dataclasses.field(default=field.default)
+
+
+def _without_none(hint: Any, metavar: str | None = None, name: str | None = None) -> Any:
+    """The type of an option; one that may be None is shown without ``{None}|`` and without a default."""
+    kinds = typing.get_args(hint)
+    if type(None) not in kinds:
+        return hint if name is None else Annotated[hint, tyro.conf.arg(name=name)]
+    shown = metavar or getattr(kinds[0], "__name__", "value").upper()
+    return Annotated[hint, tyro.conf.arg(name=name, metavar=shown, help_behavior_hint="")]
+
+
+def train_config(flags: Any, **changes: Any) -> TrainConfig:
+    """The checked configuration from the parsed groups ``basic`` and ``advanced``."""
+    values = {name: getattr(flags.basic, name) for name in BASIC}
+    values |= {name: getattr(flags.advanced, name) for name in ADVANCED}
     return TrainConfig(**{**values, **changes})
 
 
+# ---------------------------------------------------------------- options of the method
+
+
 def method_flags(chosen: Chosen) -> Any:
-    """The method's options as a dataclass of flags; a default that depends on another option is left open."""
+    """The method's options as a dataclass of flags, without defaults that depend on other options."""
     config = chosen.method.Config
     hints = typing.get_type_hints(config, include_extras=True)
-    renamed = [
-        (f.name, Annotated[hints[f.name], tyro.conf.arg(name=method_flag(chosen, f.name))], f)
-        for f in dataclasses.fields(config)
-        if method_flag(chosen, f.name) != f.name.replace("_", "-")
-    ]
-    unchecked = {"__post_init__": lambda self: None}  # the choice itself checks, with a message of our own
-    kind = dataclasses.make_dataclass("MethodFlags", renamed, bases=(config,), frozen=True, namespace=unchecked)
+    fields: list[Any] = []
+    for field in dataclasses.fields(config):
+        flag = method_flag(chosen, field.name)
+        renamed = flag if flag != field.name.replace("_", "-") else None
+        if renamed or type(None) in typing.get_args(hints[field.name]):
+            fields.append((field.name, _without_none(hints[field.name], name=renamed), _copy(field)))
+    unchecked = {"__post_init__": lambda self: None}  # choose() checks them, with our own messages
+    kind = dataclasses.make_dataclass("MethodFlags", fields, bases=(config,), frozen=True, namespace=unchecked)
     return kind(**chosen.given)
 
 
 def method_flag(chosen: Chosen, option: str) -> str:
-    """``tau``; an option that shares its name with one of the training gets the method's first: ``elr-momentum``."""
-    taken = {f.name for kind in (TrainConfig, Output) for f in dataclasses.fields(kind)} | {"preset", "out"}
+    """``tau``; an option with the name of a training option is prefixed with the method: ``elr-momentum``."""
+    taken = {field.name for kind in (TrainConfig, Output) for field in dataclasses.fields(kind)} | {"preset", "out"}
     flag = option.replace("_", "-")
     return f"{chosen.method.name}-{flag}" if option in taken else flag
-
-
-def safe_name(text: str) -> str:
-    """Text as part of a file name: letters, digits, dot, dash and underscore."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.") or "x"
-
-
-def place_name(data: str, noise: str) -> str:
-    """``digits-symmetric-0.4``; of a path only the last part."""
-    parts = []
-    for text in (data, noise):
-        kind, _, value = text.partition(":")
-        parts.append(safe_name(f"{kind}-{Path(value).name}" if kind in ("folder", "npz", "file") else text))
-    return "-".join(parts)
-
-
-def method_name(chosen: Chosen) -> str:
-    """``vista-tau0.01``: the method and those of its options that are not as its name says."""
-    usual = dataclasses.asdict(chosen.method.Config(**chosen.method.variants.get(chosen.name, {})))
-    changed = {key: value for key, value in chosen.options.items() if value != usual[key]}
-    return safe_name("-".join([chosen.name, *(f"{key}{value}" for key, value in changed.items())]))

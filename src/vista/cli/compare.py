@@ -2,104 +2,69 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import tyro
 from rich.table import Table
 from rich.text import Text
 
-from vista.cli import failures, terminal
-from vista.cli.arguments import (
-    Output,
-    Preset,
-    SharedFlags,
-    method_name,
-    parse,
-    place_name,
-    preset_values,
-    train_config,
-)
+from vista.cli import errors, terminal
+from vista.cli.arguments import Output, Preset, parse, train_config, training_flags
 from vista.cli.execute import execute
 from vista.runs.config import TrainConfig
-from vista.runs.folder import RunFolder
 from vista.training import distributed
-from vista.training.compare import Entry, plan, summary
+from vista.training.compare import DEFAULT_METHODS, Entry, check_folders, jobs_of, plan, rows_of
 from vista.training.events import Interrupted
-from vista.training.preflight import check_same_run
-from vista.training.resolve import resolve
-from vista.training.scheduler import Job
 
-HELP = "train several methods over several seeds, and print a table"
 ABOUT = """Train every method with every seed on the same labels, and compare them.
 
-Runs that have finished are used again, runs that were stopped go on: the same command always continues."""
+Finished runs are reused and interrupted runs are resumed, so the same command always continues."""
 
 
 @dataclass(frozen=True)
 class CompareFlags(Output):
-    """What is compared."""
+    """Methods, seeds, folder and output."""
 
-    methods: str = "ce,vista,vista-light"
+    methods: str = ",".join(DEFAULT_METHODS)
     """Methods, separated by commas, or all; options may follow a name, as in vista:tau=0.02."""
     seeds: int = 3
-    """How many seeds: 3 means 0, 1 and 2."""
+    """Number of seeds: 3 means 0, 1 and 2."""
     preset: Preset = "auto"
-    """Values for all options not given: auto takes digits for the digits, otherwise the paper's clean or noisy."""
-    out: Annotated[str | None, tyro.conf.arg(metavar="DIR")] = None
-    """Folder of the runs; runs/compare-DATA-NOISE if not given."""
-    at_once: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Runs side by side. If not given: 5 on CUDA; on the CPU one per core where batches are small, otherwise 1."""
-
-
-@dataclass(frozen=True)
-class Compare:
-    compare: CompareFlags = field(default_factory=CompareFlags)
-    training: SharedFlags = field(default_factory=SharedFlags)
+    """Defaults of the other options: auto is digits for the digits, otherwise the paper's clean or noisy protocol."""
+    out: Annotated[str | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="")] = None
+    """Folder of the runs; default: runs/compare-DATA-NOISE."""
+    at_once: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")] = None
+    """Concurrent runs; default: 5 on CUDA, on the CPU one per core if batches are small, otherwise 1."""
 
 
 def run(argv: list[str]) -> int:
-    default = Compare(training=SharedFlags(**preset_values(argv)))
-    read = parse(Compare, argv, "compare", ABOUT, default)
-    flags, base = read.compare, train_config(read.training)
-    if flags.at_once is not None and flags.at_once < 1:
-        raise ValueError(f"at_once is {flags.at_once}, but at least 1 is needed")
-    out = Path(flags.out or Path("runs") / f"compare-{place_name(base.data, base.noise)}").expanduser()
+    fields: list[Any] = [("compare", CompareFlags, CompareFlags()), *training_flags(argv, without=("method", "seed"))]
+    read: Any = parse(dataclasses.make_dataclass("Compare", fields), argv, "compare", ABOUT)
+    flags, base = read.compare, train_config(read)
     methods = [method.strip() for method in flags.methods.split(",") if method.strip()]
-    entries = plan(base, methods, flags.seeds, out, method_name)
-    jobs = [job for entry in entries for job in entry.jobs]
-    if not flags.fresh:
-        for job in jobs:  # before anything is trained
-            check_same_run(resolve(job.config).config, RunFolder(job.out))
+    entries = plan(base, methods, flags.seeds, flags.out)
+    jobs = jobs_of(entries)
+    check_folders(jobs, flags.fresh)
     try:
         execute(jobs, flags, flags.at_once)
     except Interrupted as error:
-        return failures.stopped(error, of_several=True)
+        return errors.report_stop(error, of_several=True)
     except Exception as error:
-        return failures.ended(error, jobs)
-    common = _common_error(jobs)
-    if common is not None:
-        raise common
+        return errors.report_failed_job(error, jobs)
     _print(entries, base, flags)
-    failed = [job for job in jobs if job.error is not None]
-    for job in failed:
-        assert job.error is not None
-        failures.show(job.error, f"{job.out.name}: ")
+    failed = [(job, job.error) for job in jobs if job.error is not None]
+    for job, failure in failed:
+        errors.show(failure, f"{job.out.name}: ")
     return 1 if failed else 0
 
 
-def _common_error(jobs: list[Job]) -> Exception | None:
-    """The error, if all runs failed for one and the same reason: a data set that is not there, most of the time."""
-    messages = {failures.sentence(job.error) for job in jobs if job.error is not None}
-    return jobs[0].error if len(messages) == 1 and all(job.error is not None for job in jobs) else None
-
-
 def _print(entries: list[Entry], base: TrainConfig, flags: CompareFlags) -> None:
+    rows = rows_of(entries)
     if not distributed.is_first_process():
         return
-    rows = [summary(entry) for entry in entries]
     if flags.json:
         shared = {k: v for k, v in base.to_json().items() if k not in ("method", "options", "seed")}
         config = {**shared, "methods": [entry.method for entry in entries], "seeds": flags.seeds}
@@ -108,20 +73,20 @@ def _print(entries: list[Entry], base: TrainConfig, flags: CompareFlags) -> None
     out = terminal.console()
     out.print(comparison_table(rows, base, flags.seeds))
     if any(row["reconstruction"] for row in rows):
-        out.print("† reconstructed from a description: its source gives no formula or code")
-    errors = ", mean ± standard error over the seeds" if flags.seeds > 1 else ""
+        out.print(terminal.RECONSTRUCTED)
+    mean = ", mean ± standard error over the seeds" if flags.seeds > 1 else ""
     out.print(
-        f"test accuracy in %{errors}, at the epoch with the best validation accuracy and at the last; the gap is the "
-        "mean deviation gap on the given validation labels"
+        f"Test accuracy in %{mean}, at the epoch with the best validation accuracy and at the last epoch. "
+        "gap: mean deviation gap on the given validation labels."
     )
+    if not flags.quiet:
+        terminal.say_next("vista", "report", entries[0].jobs[0].out.parent, "--open")
 
 
 def comparison_table(rows: list[dict[str, Any]], base: TrainConfig, seeds: int) -> Table:
-    """A row per method, the highest accuracies in bold."""
-    table = Table(title=f"{base.data}, noise {base.noise}, {base.epochs} epochs", title_justify="left")
-    table.add_column("method", overflow="fold")
-    for name in ("seeds", "best epoch", "last epoch", "gap %", "anchors", "s/run"):  # short: 80 columns are few
-        table.add_column(name, justify="right", overflow="fold")
+    """One row per method, with the highest accuracies in bold."""
+    names = ("seeds", "best epoch", "last epoch", "gap %", "anchors", "s/run")
+    table = terminal.narrow_table(f"{base.data}, noise {base.noise}, {base.epochs} epochs", "method", names)
     top = {key: max((row[key]["mean"] for row in rows if row["seeds"]), default=None) for key in ("best", "last")}
     for row in rows:
         counted = str(row["seeds"]) if row["seeds"] == seeds else f"{row['seeds']} of {seeds}"

@@ -12,7 +12,6 @@ from typing import Annotated
 
 import tyro
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-from rich.table import Table
 
 from vista.cli import terminal
 from vista.cli.arguments import parse
@@ -21,14 +20,13 @@ from vista.data import source
 from vista.data.download import ARCHIVES, get
 from vista.files import shell
 
-HELP = "list the data sets and where they are, or download one"
-ABOUT = "List the data sets. `vista data get NAME` downloads one and checks it."
+ABOUT = "List the data sets. `vista data get NAME` downloads and verifies one."
 
 
 @dataclass(frozen=True)
 class Data:
-    root: Annotated[str | None, tyro.conf.arg(metavar="DIR")] = None
-    """Folder that holds the data sets; the environment variable VISTA_DATA if not given."""
+    root: Annotated[str | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="")] = None
+    """Folder that contains the data sets; default: the environment variable VISTA_DATA."""
     json: bool = False
     """Print one JSON object to stdout."""
 
@@ -37,43 +35,38 @@ class Data:
 class Get:
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
     """cifar10, cifar100, cifar100n or tinyimagenet."""
-    root: Annotated[str | None, tyro.conf.arg(metavar="DIR")] = None
-    """Folder to put it in; the environment variable VISTA_DATA if not given."""
-    mirror: Annotated[str | None, tyro.conf.arg(metavar="URL")] = None
-    """Download from here instead of the official place; the files are checked all the same."""
+    root: Annotated[str | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="")] = None
+    """Folder to store it in; default: the environment variable VISTA_DATA."""
+    mirror: Annotated[str | None, tyro.conf.arg(metavar="URL", help_behavior_hint="")] = None
+    """Download from this mirror instead of the official site; the files are verified in either case."""
 
 
 def run(argv: list[str]) -> int:
     if argv[:1] == ["get"]:
-        return _get(parse(Get, argv[1:], "data get", "Download a data set; one that broke off goes on where it was."))
+        return _get(parse(Get, argv[1:], "data get", "Download a data set, or resume an interrupted download."))
     return _list(parse(Data, argv, "data", ABOUT))
 
 
 def _list(flags: Data) -> int:
     root = _root(flags)
-    rows = [{"name": "digits", "there": True, "place": "comes with scikit-learn"}]
+    rows = [{"name": "digits", "there": True, "place": "part of scikit-learn"}]
     for name, archive in ARCHIVES.items():
-        place = Path(root, archive.result) if root else None
-        is_there = place is not None and place.exists()
-        where = str(place) if is_there else _how_to_get(name, root)
+        path = Path(root, archive.result) if root else None
+        is_there = path is not None and path.exists()
+        where = str(path) if is_there else _how_to_get(name, root)
         rows.append({"name": name, "there": is_there, "place": where})
     if flags.json:
         print(json.dumps({"root": root, "data": rows, "names": list(source.names())}))
         return 0
-    table = Table()
-    table.add_column("data set")
-    table.add_column("there")
-    table.add_column("where, or how to get it", overflow="fold")
-    for row in rows:
-        table.add_row(str(row["name"]), "yes" if row["there"] else "no", str(row["place"]))
-    for name in source.names():
-        if name.endswith(":PATH"):
-            kinds = {"folder": "your folder of class folders", "npz": "your file of arrays x and y"}
-            table.add_row(name, "", kinds.get(name.partition(":")[0], "yours"))
+    cells = [(str(row["name"]), "yes" if row["there"] else "no", str(row["place"])) for row in rows]
+    kinds = {"folder": "your folder of class folders", "npz": "your file of arrays x and y"}
+    paths = (name for name in source.names() if name.endswith(":PATH"))
+    cells += [(name, "", kinds.get(name.partition(":")[0], "your own data")) for name in paths]
     out = terminal.console()
-    out.print(table)
-    out.print(f"root: {root}" if root else "no root: give --root, or set VISTA_DATA", soft_wrap=True)
-    out.print("cifar100n are human labels for cifar100: --data cifar100 --noise human")
+    terminal.print_rows(out, ("data set", "found", "path or command"), cells)
+    out.print(f"root: {root}" if root else "No root folder: give --root, or set VISTA_DATA.", soft_wrap=True)
+    out.print("cifar100n: human labels of cifar100, for --data cifar100 --noise human")
+    terminal.say_next("vista", "train", "--data", "digits")
     return 0
 
 
@@ -89,12 +82,16 @@ def _root(flags: Data | Get) -> str | None:
 def _get(flags: Get) -> int:
     root = _root(flags)
     if flags.name == "digits":
-        terminal.say("digits come with scikit-learn: there is nothing to download")
+        terminal.say("digits is part of scikit-learn: nothing to download")
+        terminal.say_next("vista", "train", "--data", "digits")
         return 0
     if not root:
-        raise ValueError(f"root is not given: {_how_to_get(flags.name)}, or set VISTA_DATA")
-    place = _with_bar(flags, root) if sys.stderr.isatty() else _with_lines(flags, root)
-    terminal.say(f"{flags.name} is in {place}")
+        raise ValueError(f"root is missing: give it, as in `{_how_to_get(flags.name)}`, or set VISTA_DATA")
+    path = _with_bar(flags, root) if sys.stderr.isatty() else _with_lines(flags, root)
+    terminal.say(f"{flags.name} is in {path}")
+    human = flags.name == "cifar100n"
+    words = ("--data", "cifar100" if human else flags.name, *(("--noise", "human") if human else ()))
+    terminal.say_next("vista", "train", *words, "--root", Path(root))
     return 0
 
 

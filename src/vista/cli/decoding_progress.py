@@ -41,8 +41,8 @@ class _Bar:
 
     def __call__(self, done: int, total: int) -> None:
         if self.task is None:
-            self.task = self.progress.add_task("decoding photos", total=total, place="", images=True)
-        self.progress.update(self.task, completed=done, place=f"{done:,} of {total:,}")
+            self.task = self.progress.add_task("decoding photos", total=total, position="", images=True)
+        self.progress.update(self.task, completed=done, position=f"{done:,} of {total:,}")
         if done == total:
             self.progress.remove_task(self.task)
             self.task = None

@@ -10,13 +10,10 @@ import tyro
 
 from vista.cli import terminal
 from vista.cli.arguments import parse
-from vista.cli.execute import SHOWN, report_table
-from vista.cli.fusion_note import note_fusion
+from vista.cli.execute import SHOWN, note_fusion, report_table
 from vista.runs.config import check_device
 from vista.runs.folder import RunFolder, Which
 from vista.training.evaluate import evaluate
-
-HELP = "compute the metrics of a run's saved weights again"
 
 
 @dataclass(frozen=True)
@@ -25,18 +22,20 @@ class Evaluate:
     """Folder of a finished run."""
     which: Literal["both", "best", "last"] = "both"
     """Weights of the best-validation epoch, of the last, or both."""
-    network: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """The run's network, where it is one of your own (package.module:function): its code runs only if you name it."""
-    root: Annotated[str | None, tyro.conf.arg(metavar="DIR")] = None
-    """Folder that holds the data sets, if it is another one now."""
+    network: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None
+    """The run's network, required for custom code (package.module:function), which runs only if you name it."""
+    root: Annotated[str | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="")] = None
+    """Folder that contains the data sets, if it has moved."""
     device: str = "auto"
-    """cpu, cuda, cuda:1 ...; auto takes CUDA where there is one."""
+    """cpu, cuda, cuda:1 ...; auto selects CUDA if it is available."""
     json: bool = False
     """Print one JSON object to stdout."""
 
 
 def run(argv: list[str]) -> int:
-    flags = parse(Evaluate, argv, "evaluate", "Compute a run's metrics on its validation and test samples again.")
+    flags = parse(
+        Evaluate, argv, "evaluate", "Recompute the metrics of a run's saved weights on its validation and test samples."
+    )
     check_device(flags.device)
     folder = RunFolder.open(flags.run)
     config, finished = folder.config(), folder.metrics()
@@ -51,5 +50,6 @@ def run(argv: list[str]) -> int:
         print(json.dumps({"run": str(folder.path), **found}))
         return 0
     out = terminal.console()
-    out.print(report_table(f"{config.method} on {config.data}, noise {config.noise}, seed {config.seed}", found))
+    out.print(report_table(config, found))
+    terminal.say_next("vista", "report", folder.path, "--open")
     return 0

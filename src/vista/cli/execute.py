@@ -1,11 +1,12 @@
-"""Runs as the command line makes them: over all processes of ``torchrun``, shown, and followed by TensorBoard."""
+"""Execute runs for a command: show their progress, write TensorBoard scalars, print their results."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 from rich.table import Table
@@ -13,23 +14,21 @@ from rich.table import Table
 from vista.cli import terminal
 from vista.cli.arguments import Output
 from vista.cli.decoding_progress import decoding_shown
-from vista.cli.removal import Replaced, put_back_left_aside
-from vista.cli.scalars import Scalars
-from vista.core import collectives
+from vista.methods import Method, available
 from vista.runs.config import TrainConfig
-from vista.runs.folder import RunFolder
+from vista.runs.folder import TENSORBOARD, RunFolder
 from vista.training import distributed
-from vista.training.events import Event, Finished, Interrupted, Started, closed_output_detected
-from vista.training.resolve import device_name
-from vista.training.scheduler import Job, on_gpu, run_jobs
-from vista.training.workers import at_once_on_cpu, run_jobs_in_processes
+from vista.training.api import execute_jobs
+from vista.training.events import EpochEnded, Event, Finished, Started, closed_output_detected
+from vista.training.resolve import choose_method
+from vista.training.scheduler import Job
 
 REPORTED = {"top1": "accuracy %", "top5": "top-5 %", "nll": "NLL", "ece": "ECE %", "aurc": "AURC %"}
-OF_WEIGHTS = [
+_WEIGHTS = [
     *(f"{which}.epoch" for which in ("best", "last")),
     *(f"{which}.{part}.{name}" for which in ("best", "last") for part in ("val", "test") for name in REPORTED),
 ]
-SHOWN, OF_NETWORK = ["deviation_gap.val_given", *OF_WEIGHTS], [f"network.{place}" for place in OF_WEIGHTS]
+SHOWN, _SHOWN_OF_NETWORK = ["deviation_gap.val_given", *_WEIGHTS], [f"network.{path}" for path in _WEIGHTS]
 
 
 def execute(
@@ -38,76 +37,93 @@ def execute(
     at_once: int | None = None,
     finished: Callable[[Job], None] = lambda _job: None,
 ) -> None:
-    """Make the runs; each job then holds its metrics or its error. A signal is raised as ``Interrupted``.
+    """Execute the runs as :func:`vista.training.api.execute_jobs` does, and show their progress.
 
-    ``finished`` hears of each run that is done, while others may still go on.
+    Args:
+        jobs: The runs; each then holds its metrics or its error.
+        output: What to show, and whether to replace existing runs.
+        at_once: Concurrent runs.
+        finished: Called with each run that finishes, while others may still be training.
     """
     first = distributed.is_first_process()
-    for job in jobs:
-        job.config = dataclasses.replace(job.config, device=distributed.own_device(job.config.device))
     with ExitStack() as stack:
         scalars = stack.enter_context(Scalars()) if output.tensorboard and first else None
-        stack.enter_context(distributed.process_group(device_name(jobs[0].config.device)))
-        put_back_left_aside(jobs)
-        replaced = stack.enter_context(Replaced(jobs)) if output.fresh else None
-        shown = terminal.display(jobs, quiet=output.quiet or not first, json=output.json)
-        stack.enter_context(shown)
+        display = stack.enter_context(terminal.display(jobs, quiet=output.quiet or not first, json=output.json))
         if first and not output.quiet:
-            stack.enter_context(decoding_shown(shown.progress if isinstance(shown, terminal.Live) else None))
+            stack.enter_context(decoding_shown(display.progress if isinstance(display, terminal.Live) else None))
 
-        def show(job: Job, event: Event) -> None:
+        def on_event(job: Job, event: Event) -> None:
             if scalars is not None:
                 scalars(job, event)
-            if replaced is not None and isinstance(event, Started):
-                replaced.began(job)
             if first and isinstance(event, Finished) and event.role is None:
                 finished(job)
-            with closed_output_detected():  # last: where nobody does, all else is done
-                shown(job, event)
+            with closed_output_detected():  # last, so that nothing else is skipped when the output was closed
+                display(job, event)
 
+        execute_jobs(jobs, on_event, at_once, fresh=output.fresh)
+
+
+class Scalars:
+    """Write the numbers of each epoch for TensorBoard; a repeated epoch of a resumed run replaces the old numbers."""
+
+    def __init__(self) -> None:
         try:
-            _drive(jobs, show, at_once)
-        except Interrupted as error:  # maybe in a run that another one needed first: it is told by its own name
-            raise Interrupted(jobs[0].out, error.signal) from error
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise ImportError(
+                "--tensorboard needs the package tensorboard: pip install 'vista-distill[tensorboard]'"
+            ) from error
+        self._open: Any = SummaryWriter
+        self._writers: dict[Path, Any] = {}
+
+    def __enter__(self) -> Scalars:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for writer in self._writers.values():
+            writer.close()
+
+    def __call__(self, job: Job, event: Event) -> None:
+        match event:
+            case Started(role=None):
+                self._writers[job.out] = self._open(str(event.folder / TENSORBOARD), purge_step=event.epoch)
+            case EpochEnded() if job.out in self._writers:  # not for runs that this one needs first
+                for name, value in event.line.items():
+                    if isinstance(value, int | float) and name not in ("epoch", "best"):
+                        self._writers[job.out].add_scalar(name, value, event.line["epoch"])
+                self._writers[job.out].flush()
+            case Finished(role=None) if job.out in self._writers:
+                self._writers.pop(job.out).close()
 
 
-def _drive(jobs: list[Job], show: Callable[[Job, Event], None], at_once: int | None) -> None:
-    """On a card in one process, on the CPU in as many as there are runs side by side."""
-    if collectives.active():
-        run_jobs(jobs, show, 1)
-    elif on_gpu(jobs):
-        run_jobs(jobs, show, at_once)
-    elif (beside := min(len(jobs), at_once or at_once_on_cpu(jobs))) > 1:
-        run_jobs_in_processes(jobs, show, beside)
-    else:
-        run_jobs(jobs, show, 1)
+# ---------------------------------------------------------------- results
 
 
-def print_result(folder: RunFolder, config: TrainConfig, metrics: dict[str, Any], as_json: bool) -> None:
-    """What a run came to."""
+def print_result(folder: RunFolder, config: TrainConfig, metrics: dict[str, Any], output: Output) -> None:
+    """Print the result of a run, as a table or as JSON."""
     if not distributed.is_first_process():
         return
-    folder.check_metrics(metrics, [*SHOWN, *(OF_NETWORK if "network" in metrics else ())])
-    taken = folder.seconds()
-    if as_json:
-        print(json.dumps({"run": str(folder.path), "config": config.to_json(), "metrics": metrics, "seconds": taken}))
+    folder.check_metrics(metrics, [*SHOWN, *(_SHOWN_OF_NETWORK if "network" in metrics else ())])
+    seconds = folder.seconds()
+    if output.json:
+        print(json.dumps({"run": str(folder.path), "config": config.to_json(), "metrics": metrics, "seconds": seconds}))
         return
     out = terminal.console()
-    out.print(report_table(f"{config.method} on {config.data}, noise {config.noise}, seed {config.seed}", metrics))
+    out.print(report_table(config, metrics))
     gap = f"mean deviation gap {100 * metrics['deviation_gap']['val_given']:.2f} % (given validation labels)"
     most = metrics.get("anchors_max")
     anchors = f", at most {most} anchor{'' if most == 1 else 's'}" if most is not None else ""
-    time = f", {terminal.duration(taken)} of training" if taken else ""  # a restored run has forgotten it
-    out.print(f"{gap}{anchors}{time}", soft_wrap=True)
-    out.print(f"saved in {folder.path}", soft_wrap=True)
+    time = f", {terminal.duration(seconds)} of training" if seconds else ""  # a restored run has no timings
+    out.print(f"{gap}{anchors}{time}")
+    out.print(f"Saved in {folder.path}", soft_wrap=True)
+    if not output.quiet:
+        terminal.say_next("vista", "report", folder.path, "--open")
 
 
-def report_table(title: str, metrics: dict[str, Any]) -> Table:
-    """Metrics of the best-validation and the last weights, on validation and test; first of what was fused."""
-    table = Table(title=title, title_justify="left")
-    table.add_column("weights, samples", overflow="fold")
-    for name in REPORTED.values():
-        table.add_column(name, justify="right", overflow="fold")
+def report_table(config: TrainConfig, metrics: dict[str, Any]) -> Table:
+    """Metrics of the best-validation and the last weights on validation and test; those of fused predictions first."""
+    title = f"{config.method} on {config.data}, noise {config.noise}, seed {config.seed}"
+    table = terminal.narrow_table(title, "weights, samples", REPORTED.values())
     alone = metrics.get("network", metrics)
     reports = {f"{which} (epoch {alone[which]['epoch']})": alone[which] for which in ("best", "last") if which in alone}
     if "network" in metrics:
@@ -117,3 +133,14 @@ def report_table(title: str, metrics: dict[str, Any]) -> Table:
             cells = [f"{report[part][k]:.4f}" if k == "nll" else f"{100 * report[part][k]:.2f}" for k in REPORTED]
             table.add_row(f"{name}, {part}", *cells)
     return table
+
+
+def note_fusion(config: TrainConfig) -> None:
+    """Note on stderr that the run reported fused predictions of several epochs, and that this is one network."""
+    if config.method not in available():
+        return  # a custom method that is not registered here
+    if choose_method(config).method.fused_predictions is not Method.fused_predictions:
+        terminal.say(
+            f"vista: note: {config.method} fuses the predictions of several epochs; this is the network alone",
+            sys.stderr,
+        )

@@ -15,14 +15,12 @@ from torch import nn
 
 from vista.cli import terminal
 from vista.cli.arguments import parse
-from vista.cli.fusion_note import note_fusion
+from vista.cli.execute import note_fusion
 from vista.cli.output_paths import file_to_write
 from vista.files import atomic
 from vista.integrations import comes_with
 from vista.runs.folder import RunFolder, Which
 from vista.training.network import load_model, network_name
-
-HELP = "write a trained network as a plain model file"
 
 
 @dataclass(frozen=True)
@@ -30,15 +28,15 @@ class Export:
     run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
     """Folder of a finished run."""
     to: Annotated[str, tyro.conf.arg(metavar="FILE")]
-    """File to write: NAME.safetensors (weights, with what rebuilds the network) or NAME.onnx (the network itself)."""
+    """File to write: NAME.safetensors (weights and metadata) or NAME.onnx (the network itself)."""
     which: Which = "best"
     """Weights of the best-validation epoch or of the last."""
-    network: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """The run's network, where it is one of your own (package.module:function): its code runs only if you name it."""
+    network: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None
+    """The run's network, required for custom code (package.module:function), which runs only if you name it."""
 
 
 def run(argv: list[str]) -> int:
-    flags = parse(Export, argv, "export", "Write a run's network as a model that needs nothing of vista.")
+    flags = parse(Export, argv, "export", "Write a run's network as a model file that works without vista.")
     path = file_to_write("to", flags.to, tuple(WRITERS))
     folder = RunFolder.open(flags.run)
     network = load_model(folder.path, flags.which, flags.network)
@@ -46,12 +44,13 @@ def run(argv: list[str]) -> int:
     atomic.write(path, write(network, description(folder, flags.which)))
     note_fusion(folder.config())
     epoch = folder.metrics()[flags.which]["epoch"]
-    terminal.say(f"{flags.which} network of {folder.path}, epoch {epoch}, is in {path}")
+    terminal.say(f"Wrote the {flags.which} network of {folder.path} (epoch {epoch}) to {path}")
+    terminal.say_next("vista", "predict", folder.path, "--data", folder.config().data)
     return 0
 
 
 def description(folder: RunFolder, which: Which) -> dict[str, Any]:
-    """What somebody who only has the file must know: the classes, and how inputs were made."""
+    """The metadata of the file: the classes, and how inputs were normalised."""
     config, data = folder.config(), folder.data()
     mean, std = list(data.mean), list(data.std)
     normalised = {"mean": mean, "std": std} if mean else {}
@@ -69,8 +68,8 @@ def description(folder: RunFolder, which: Which) -> dict[str, Any]:
 
 
 def as_safetensors(network: nn.Module, about: dict[str, Any]) -> bytes:
-    """The weights to the last bit, under their names in the network."""
-    # Each in memory of its own, as the format wants it: a network may use a weight in two places.
+    """The exact weights, under their names in the network."""
+    # Copies, because safetensors does not accept tensors that share memory.
     plain = torch.contiguous_format
     weights = {name: tensor.clone(memory_format=plain) for name, tensor in network.state_dict().items()}
     return save(weights, metadata={name: _text(value) for name, value in about.items()})
@@ -80,11 +79,11 @@ def as_onnx(network: nn.Module, about: dict[str, Any]) -> bytes:
     """Input ``x`` ``[batch, *sample_shape]``, output ``logits`` ``[batch, K]``; the batch may have any size."""
     with comes_with("onnx"):
         import onnx
-        import onnxscript  # noqa: F401  (what torch exports with)
+        import onnxscript  # noqa: F401  (torch exports with it)
     x = torch.zeros(2, *about["sample_shape"], dtype=next(network.parameters()).dtype)
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about the exporter's own plans
+        warnings.simplefilter("ignore")  # deprecations inside the exporter
         program: Any = torch.onnx.export(
             network, (x,), dynamo=True, input_names=["x"], output_names=["logits"], verbose=False,
             dynamic_shapes=({0: torch.export.Dim("batch")},),

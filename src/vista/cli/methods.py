@@ -20,19 +20,17 @@ from vista.cli import terminal
 from vista.cli.arguments import method_flag, parse
 from vista.methods import Chosen, Method, available, choose
 
-HELP = "list the methods: what they do, cost and keep; or explain one"
-
 
 @dataclass(frozen=True)
 class Methods:
-    name: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[NAME]")] = None
+    name: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[NAME]", help_behavior_hint="")] = None
     """Explain this method and its options."""
     json: bool = False
     """Print one JSON object to stdout."""
 
 
 def run(argv: list[str]) -> int:
-    flags = parse(Methods, argv, "methods", "List every method that `--method` and `--methods` take.")
+    flags = parse(Methods, argv, "methods", "List the methods, or explain one with its cost and options.")
     if flags.name is not None:
         return _explain(choose(flags.name), flags.json)
     rows = [describe(name, method) for name, method in available().items() if name == method.name]
@@ -40,65 +38,66 @@ def run(argv: list[str]) -> int:
         print(json.dumps({"methods": rows}))
         return 0
     out = terminal.console()
-    table = Table(box=box.SIMPLE_HEAD, expand=True)
-    for title, ratio in (("name", None), ("what it does", 5), ("per step", 3), ("keeps", 3), ("source", 3)):
-        table.add_column(title, ratio=ratio, no_wrap=ratio is None, overflow="fold")
     for family in dict.fromkeys(row["family"] for row in rows):
-        table.add_section()
-        table.add_row(Text(family.upper(), style="bold"))
-        for row in rows:
-            if row["family"] != family:
-                continue
-            name = row["name"] + (" †" if row["reconstruction"] else "")
-            table.add_row(name, row["summary"], row["cost"], row["keeps"], row["source"])
+        out.print(Text(family, style="bold"))
+        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+        table.add_column(no_wrap=True, min_width=max(len(name) for name in available()) + 2)
+        table.add_column()
+        for row in (row for row in rows if row["family"] == family):
+            table.add_row("  " + row["name"] + (" †" if row["reconstruction"] else ""), row["summary"])
             for variant, options in row["variants"].items():
-                table.add_row(f"  {variant}", ", ".join(f"{key}={value}" for key, value in options.items()))
-    out.print(table)
+                table.add_row(f"  {variant}", f"{row['name']} with {_in_words(options)}")
+        out.print(table)
     if any(row["reconstruction"] for row in rows):
-        out.print("† reconstructed from a description: its source gives no formula or code")
-    out.print("`vista methods NAME` shows a method's options.")
+        out.print(terminal.RECONSTRUCTED)
+    terminal.say_next("vista", "methods", "NAME")
     return 0
 
 
 def _explain(chosen: Chosen, as_json: bool) -> int:
-    """One method, its options with the values that its name stands for."""
+    """Print one method with its options and their defaults."""
     row = {**describe(chosen.method.name, chosen.method), "options": chosen.options}
     if as_json:
         print(json.dumps({"methods": [row]}))
         return 0
     out = terminal.console()
     of = f" (a variant of {row['name']})" if chosen.name != row["name"] else ""
-    out.print(Text(f"{chosen.name}{of}: {row['summary']}", style="bold"), soft_wrap=True)
+    out.print(Text(f"{chosen.name}{of}: {row['summary']}", style="bold"))
     if row["reconstruction"]:
-        out.print("† reconstructed from a description: its source gives no formula or code")
+        out.print(terminal.RECONSTRUCTED)
     about = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     about.add_column(no_wrap=True)
-    about.add_column(overflow="fold")
+    about.add_column()
     for title, text in (("per step", row["cost"]), ("keeps", row["keeps"]), ("source", row["source"])):
         about.add_row(title, text)
     for variant, options in row["variants"].items():
-        about.add_row("variant", f"{variant}: " + ", ".join(f"{key}={value}" for key, value in options.items()))
+        about.add_row("variant", f"{variant}: {_in_words(options)}")
     out.print(about)
     if not chosen.options:
-        out.print("It has no options.")
-        return 0
-    table = Table(box=box.SIMPLE_HEAD)
+        out.print("No options.")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for title in ("option", "default", ""):
-        table.add_column(title, overflow="fold", no_wrap=title == "option")
-    told = explanations(chosen.method.Config)
+        table.add_column(title, no_wrap=bool(title))
+    texts = explanations(chosen.method.Config)
     for name, value in chosen.options.items():
-        table.add_row(f"--{method_flag(chosen, name)}", str(value), told.get(name, ""))
-    out.print(table)
+        table.add_row(f"--{method_flag(chosen, name)}", str(value), texts.get(name, ""))
+    if chosen.options:
+        out.print(table)
+    terminal.say_next("vista", "train", "--method", chosen.name)
     return 0
 
 
+def _in_words(options: dict[str, Any]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in options.items())
+
+
 def explanations(kind: type) -> dict[str, str]:
-    """The line below each field of a dataclass and of those it extends."""
+    """The docstring of each field of a dataclass and of its bases."""
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__[:-1]):
         try:
             body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
-        except (OSError, TypeError):  # a class without a file: its options stand without a line
+        except (OSError, TypeError):  # a class without a source file
             continue
         statements = body.body if isinstance(body, ast.ClassDef) else []
         for line, below in itertools.pairwise(statements):
@@ -110,7 +109,7 @@ def explanations(kind: type) -> dict[str, str]:
 
 
 def describe(name: str, method: type[Method]) -> dict[str, Any]:
-    """A method as a row."""
+    """A method as a row of the JSON output."""
     return {
         "name": name,
         "family": method.family,

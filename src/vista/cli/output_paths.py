@@ -1,4 +1,4 @@
-"""Where a command may write."""
+"""Paths of output files: checked so that a command overwrites no input and no part of a run."""
 
 from __future__ import annotations
 
@@ -13,36 +13,38 @@ from vista.runs.config import TrainConfig
 from vista.runs.folder import owner_of
 
 PAGE, TABLE = (".html", ".htm"), (".csv",)
-Kept = Iterable[tuple[Path, str]]  # files that must stay, and what each holds
+Kept = Iterable[tuple[Path, str]]  # files that must not be overwritten, and what each holds
 
 
 def file_to_write(option: str, given: str, endings: Sequence[str], kept: Kept = ()) -> Path:
-    """The file that an option names: by its ending what is written there, and nothing that would be lost."""
+    """The path given by an option, if it has one of the endings and may be overwritten."""
     path = Path(given).expanduser()
     if path.is_dir():
-        raise IsADirectoryError(f"{option} is {path}, which is a folder, but a file is needed")
+        raise IsADirectoryError(f"{option} must be a file, got the folder {path}")
     run = owner_of(path) or recording_of(path)
     if run is not None:
-        raise ValueError(f"{option} is {path}, which is part of the run {run}: name another file")
+        raise ValueError(f"{option} must be another file, got {path}: it is part of the run {run}")
     held = what_it_holds(path, kept)
     if held is not None:
-        advice = f"name another file, such as {_free_name(path, endings[0])}"
-        raise ValueError(f"{option} is {path}, which holds {held}: {advice}")
+        other = _free_name(path, endings[0])
+        raise ValueError(f"{option} must be another file, such as {other}, got {path}: it holds {held}")
     if path.suffix.lower() not in endings:
-        raise ValueError(f"{option} is {path}, but it must end in {' or '.join(endings)}")
+        raise ValueError(f"{option} must end in {' or '.join(endings)}, got {path}")
     return path
 
 
 def folder_to_write(option: str, given: str) -> Path:
-    """The folder that an option names, there or not yet."""
+    """The folder given by an option, which may not exist yet."""
+    if not given:
+        raise ValueError(f"{option} must be the path of a folder, got ''")
     path = Path(given).expanduser()
     if path.exists() and not path.is_dir():
-        raise NotADirectoryError(f"{option} is {path}, which is a file, but a folder is needed")
+        raise NotADirectoryError(f"{option} must be a folder, got the file {path}")
     return path
 
 
 def trained_on(config: TrainConfig) -> Kept:
-    """The files of the user's own that a run was trained on: without them it cannot be made again."""
+    """The user's files that a run was trained on."""
     labels, data = noise.parse(config.noise).path, source.path_of(config.data, config.root)
     if labels is not None:
         yield Path(labels).expanduser(), "the labels that the run was trained on"
@@ -51,12 +53,12 @@ def trained_on(config: TrainConfig) -> Kept:
 
 
 def what_it_holds(path: Path, kept: Kept) -> str | None:
-    """What would be lost if the file were written: it is one of those that stay, maybe by another name."""
-    return next((held for place, held in kept if path.exists() and place.exists() and path.samefile(place)), None)
+    """The content that writing the file would destroy, also if it is named differently; None if nothing."""
+    return next((held for file, held in kept if path.exists() and file.exists() and path.samefile(file)), None)
 
 
 def _free_name(path: Path, ending: str) -> Path:
-    """A name beside it that is free: its own with that ending, or of labels.csv labels-2.csv, labels-3.csv ..."""
+    """An unused path in the same folder: with that ending, or labels-2.csv, labels-3.csv ... for labels.csv."""
     stem, _, number = path.stem.rpartition("-")
     if not stem or not number.isdecimal():
         stem, number = path.stem, "1"

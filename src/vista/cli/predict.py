@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from vista.cli import terminal
 from vista.cli.arguments import parse
 from vista.cli.decoding_progress import decoding_shown
-from vista.cli.fusion_note import note_fusion
+from vista.cli.execute import note_fusion
 from vista.cli.output_paths import TABLE, file_to_write, trained_on
 from vista.data import source
 from vista.data.folder import SUFFIXES, read_images
@@ -27,30 +27,28 @@ from vista.runs.folder import RunFolder, Which
 from vista.training.evaluate import logits
 from vista.training.samples import load_source
 
-HELP = "predict the classes of samples, to a CSV file"
-
 
 @dataclass(frozen=True)
 class Predict:
     run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
     """Folder of a finished run."""
     data: str
-    """Samples: an image file, every image below folder:PATH, the array x of npz:PATH, or the test part of digits,
-    cifar10 ...; of a folder with train/ and test/, or that the run was trained on, its test part."""
+    """Samples: an image file, all images below folder:PATH, the array x of npz:PATH, or the test samples of digits,
+    cifar10 ...; for a folder with train/ and test/, or the folder that the run was trained on, its test samples."""
     out: Annotated[str, tyro.conf.arg(aliases=["-o"], metavar="FILE")] = "predictions.csv"
-    """CSV file to write: id (the sample's place in the data), label (class name), confidence, for a folder file."""
+    """CSV file to write: id (the sample's index in the data), label (class name), confidence, and file for a folder."""
     which: Which = "best"
     """Weights of the best-validation epoch or of the last."""
-    network: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """The run's network, where it is one of your own (package.module:function): its code runs only if you name it."""
-    root: Annotated[str | None, tyro.conf.arg(metavar="DIR")] = None
-    """Folder that holds the data sets; the environment variable VISTA_DATA if not given."""
+    network: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None
+    """The run's network, required for custom code (package.module:function), which runs only if you name it."""
+    root: Annotated[str | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="")] = None
+    """Folder that contains the data sets; default: the environment variable VISTA_DATA."""
     device: str = "auto"
-    """cpu, cuda, cuda:1 ...; auto takes CUDA where there is one."""
+    """cpu, cuda, cuda:1 ...; auto selects CUDA if it is available."""
 
 
 def run(argv: list[str]) -> int:
-    flags = parse(Predict, argv, "predict", "Predict the classes of samples that a run may never have seen.")
+    flags = parse(Predict, argv, "predict", "Predict the classes of samples with a trained network.")
     check_device(flags.device)
     folder = RunFolder.open(flags.run)
     data = f"folder:{flags.data}" if Path(flags.data).expanduser().suffix.lower() in SUFFIXES else flags.data
@@ -72,18 +70,19 @@ def run(argv: list[str]) -> int:
         columns["file"] = files
     atomic.write(out, spreadsheet.table(list(columns), zip(*columns.values(), strict=True)))
     note_fusion(folder.config())
-    terminal.say(f"{len(probabilities):,} predictions are in {out}")
+    terminal.say(f"Wrote {len(probabilities):,} predictions to {out}")
+    terminal.say_next("vista", "export", folder.path, "--to", "model.safetensors")
     return 0
 
 
 def samples(run: RunFolder, data: str, root: str | None) -> tuple[Sequence[int], NDArray[Any], Sequence[str] | None]:
-    """Ids of the samples, the samples as they are stored, and in which file each lies, if they are files."""
+    """Ids of the samples, the samples as stored, and their file names, if each is a file."""
     kind, path = source.path_of(data, root) or ("", Path())
-    if kind == "npz" and path.is_file():  # an ``x`` needs no labels beside it
+    if kind == "npz" and path.is_file():  # predict needs x alone, without labels
         found = read_arrays(path, ("x",))
         if "x" in found:
             return range(len(found["x"])), checked_inputs(path, "x", found["x"]), None
-        _refuse_without_test_part(path)
+        _check_test_part(path)
     trained = run.data()
     if kind == "folder" and (path.is_file() or (path.is_dir() and not _has_test_part(run, path))):
         files, inputs = read_images(path, len(trained.mean), trained.image_size)
@@ -100,16 +99,16 @@ def samples(run: RunFolder, data: str, root: str | None) -> tuple[Sequence[int],
     return ids, inputs, loaded.test_files
 
 
-def _refuse_without_test_part(path: Path) -> None:
-    """Of a file without ``x`` its test part is predicted; where it has none, ``x`` alone is what it lacks."""
-    there = names(path)
-    if any(name not in there for name in SPLIT):
-        told = ", ".join(there[:5]) + (" ..." if len(there) > 5 else "") or "nothing"
-        raise ValueError(f"{path} has no array x, which predict takes, but {told}: save the samples as x")
+def _check_test_part(path: Path) -> None:
+    """A file without ``x`` must have test samples."""
+    found = names(path)
+    if any(name not in found for name in SPLIT):
+        listed = ", ".join(found[:5]) + (" ..." if len(found) > 5 else "") or "nothing"
+        raise ValueError(f"{path} must contain the array x, got {listed}: save the samples as x")
 
 
 def _has_test_part(run: RunFolder, folder: Path) -> bool:
-    """Whether some of its pictures are for testing, as the folder itself says or as the run has set them aside."""
+    """Whether the folder has test images: in test/, or held out by the run."""
     if all((folder / part).is_dir() for part in ("train", "test")):
         return True
     return _is_own(run, folder)

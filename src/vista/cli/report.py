@@ -21,7 +21,6 @@ from vista.report.page import write_page
 from vista.report.payload import counted
 from vista.report.watch import watch
 
-HELP = "write a report page of runs, and their figures"
 ABOUT = """Write one self-contained HTML page of the runs, or their figures as files.
 
 A run is a run folder, the folder of a TrajectoryRecorder, an .npz file of epochs x samples, or a folder with runs

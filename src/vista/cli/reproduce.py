@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import tyro
 from rich.table import Table
 
-from vista.cli import failures, terminal
+from vista.cli import errors, terminal
 from vista.cli.arguments import Output, parse
 from vista.cli.execute import execute
 from vista.files import atomic
@@ -22,7 +22,6 @@ from vista.training.events import Interrupted
 from vista.training.scheduler import Job
 
 RESULTS_PAGE = Path("RESULTS.md")
-HELP = "run the paper's tables and figures, and compare our numbers with the paper's"
 ABOUT = """Run what tables and figures of the paper need, and keep a record of each run in the ledger.
 
 Runs that the ledger has are skipped; an interrupted run resumes. Without a name, list the tables and figures.
@@ -182,15 +181,15 @@ def _run_missing(planned: list[plan.PlannedRun], flags: ReproduceFlags) -> int:
     try:
         execute(jobs, flags, flags.at_once, finished=lambda job: records.append(_add_run(RunFolder(job.out), flags)))
     except Interrupted as error:
-        return failures.stopped(error, of_several=True)
+        return errors.report_stop(error, of_several=True)
     except Exception as error:
-        return failures.ended(error, jobs)
+        return errors.report_failed_job(error, jobs)
     failed = [(job.out.name, job.error) for job in jobs if job.error is not None]
     by_reason: dict[str, list[tuple[str, Exception]]] = {}
     for name, reason in failed:
-        by_reason.setdefault(failures.sentence(reason), []).append((name, reason))
+        by_reason.setdefault(errors.message(reason), []).append((name, reason))
     for same in by_reason.values():
         more = f" and {len(same) - 1} more runs" if len(same) > 1 else ""
-        failures.show(same[0][1], f"{same[0][0]}{more}: ")
-    _answer(flags, {"records": records, "failed": {name: failures.sentence(reason) for name, reason in failed}})
-    return max((failures.exit_code(reason) for _, reason in failed), default=0)
+        errors.show(same[0][1], f"{same[0][0]}{more}: ")
+    _answer(flags, {"records": records, "failed": {name: errors.message(reason) for name, reason in failed}})
+    return max((errors.exit_code(reason) for _, reason in failed), default=0)

@@ -1,6 +1,6 @@
-"""What a person sees of trainings in progress: a row per epoch, and how far each run is.
+"""Terminal output: text, tables, and the progress of runs with one row per epoch.
 
-On a terminal progress is live and the best epoch so far in colour. Anywhere else rows are plain text, and progress goes
+On a terminal, progress is live and the best epoch so far is coloured. Elsewhere rows are plain text, and progress goes
 to stderr every few seconds.
 """
 
@@ -12,36 +12,41 @@ import sys
 import time
 import unicodedata
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
+from rich import box
 from rich.console import Console
+from rich.measure import Measurement
+from rich.padding import Padding
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.table import Table
 from rich.text import Text
 
+from vista.files import shell
 from vista.training.events import EpochEnded, Event, Finished, Started, Stepped
 from vista.training.scheduler import Job
 
 SECONDS_BETWEEN_LINES = 5.0
-SECONDS_OF_PACE = 60.0  # a pace is that of the last minute: a run begins with compilation, and others come and go
+SECONDS_OF_PACE = 60.0  # speed is measured over the last minute: it changes after compilation and with other runs
 WIDTH_WITHOUT_TERMINAL = 120
 HEADER = f"{'epoch':>5}  {'lr':>8}  {'train loss':>10}  {'val acc':>7}  {'test acc':>8}  {'beta':>5}  {'anchors':>7}"
-
-
-TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # these let text run the other way
+RECONSTRUCTED = "† reconstructed from a description: the source gives no formula or code"
+UNLIMITED = 10_000  # columns: wider than any table
+TEXT_DIRECTION = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # characters that reverse text
 
 
 def visible(text: str) -> str:
-    """Text from outside (a path, the name of a class) as it may reach a terminal: what would command it is escaped."""
-    return "".join(c if c == "\n" or not _commands(c) else c.encode("unicode_escape").decode() for c in text)
+    """Text from files or paths with control characters escaped, so that it cannot control the terminal."""
+    return "".join(c if c == "\n" or not _is_control(c) else c.encode("unicode_escape").decode() for c in text)
 
 
-def _commands(c: str) -> bool:
-    return c in TURNING or unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp")
+def _is_control(c: str) -> bool:
+    return c in TEXT_DIRECTION or unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp")
 
 
 def say(text: str, file: TextIO | None = None, end: str = "\n") -> None:
@@ -49,22 +54,69 @@ def say(text: str, file: TextIO | None = None, end: str = "\n") -> None:
     print(visible(text), file=file or sys.stdout, end=end, flush=True)
 
 
+def say_next(*words: str | Path) -> None:
+    """Print the command that usually comes next, quoted for a shell."""
+    say(f"Next: {shell.command(*words)}")
+
+
 class PlainConsole(Console):
-    """Takes text as it is: square brackets are no markup, colons no emoji, and control characters are shown."""
+    """A console without markup and emoji that escapes control characters."""
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(visible(text), **options)
 
     def on_broken_pipe(self) -> None:
-        """Leave it to whoever called: rich would end the process as if the command had failed."""
+        """Raise, where rich would end the process with the exit code of a failure."""
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 def console(file: TextIO | None = None) -> Console:
-    """Where tables go: as wide as the terminal, and of a fixed width where there is none."""
+    """A console for tables, as wide as the terminal, or of a fixed width if the output is not a terminal."""
     out = file or sys.stdout
     fixed = None if out.isatty() or os.environ.get("COLUMNS") else WIDTH_WITHOUT_TERMINAL
     return PlainConsole(file=out, width=fixed, markup=False, emoji=False, highlight=False, soft_wrap=False)
+
+
+def fits(out: Console, table: Table) -> bool:
+    """Whether the table fits the console without breaking a cell."""
+    return Measurement.get(out, out.options.update(max_width=UNLIMITED), table).maximum <= out.width
+
+
+def narrow_table(title: str, first: str, numbers: Iterable[str]) -> Table:
+    """A table with a column of text and columns of numbers, whose words and numbers are whole at 60 columns."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.add_column(first, overflow="fold")
+    for name in numbers:
+        table.add_column(name, justify="right", min_width=max(6, *map(len, name.split())))
+    return table
+
+
+def print_rows(
+    out: Console, names: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = (), title: str = ""
+) -> None:
+    """Print a table if it fits the console, otherwise one paragraph per row: no word or number is broken.
+
+    Args:
+        out: The console.
+        names: The column names; the first column identifies a row.
+        rows: The cells.
+        right: Columns to align to the right.
+        title: A line above the table.
+    """
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in names:
+        table.add_column(name, justify="right" if name in right else "left")
+    for row in rows:
+        table.add_row(*row)
+    if title:
+        out.print(title, soft_wrap=True)
+    if fits(out, table):
+        out.print(table)
+        return
+    for first, *others in rows:
+        out.print(first, soft_wrap=True)
+        values = [f"{name} {value}" for name, value in zip(names[1:], others, strict=True) if value]
+        out.print(Padding(Text(visible(", ".join(values))), (0, 0, 0, 2)))
 
 
 def epoch_row(line: dict[str, Any]) -> str:
@@ -84,22 +136,22 @@ def duration(seconds: float) -> str:
 
 
 @dataclass
-class Way:
-    """How far a run is."""
+class RunProgress:
+    """The progress of a run."""
 
     name: str
     epochs: int
     samples: int  # per epoch
     epoch: int
     done: int
-    marks: deque[tuple[float, int]] = field(default_factory=deque)  # when how many samples were done, lately
+    marks: deque[tuple[float, int]] = field(default_factory=deque)  # recent (time, samples done)
 
     @property
     def total(self) -> int:
         return self.epochs * self.samples
 
     def reach(self, epoch: int, samples: int) -> None:
-        """The run is in this epoch, with so many of its samples done."""
+        """Record that ``samples`` of this epoch are done."""
         self.epoch, self.done = epoch, (epoch - 1) * self.samples + samples
         now = time.monotonic()
         self.marks.append((now, self.done))
@@ -108,7 +160,7 @@ class Way:
 
     @property
     def pace(self) -> str:
-        """Images per second and what is left, as text; nothing as long as there is nothing to tell it by."""
+        """Images per second and the time left, as text; empty until they can be estimated."""
         (began, before), (now, done) = self.marks[0], self.marks[-1]
         if done == before:
             return ""
@@ -117,62 +169,62 @@ class Way:
 
 
 class Display:
-    """Follows runs and says nothing: what ``--quiet`` shows, and what the other displays are made from."""
+    """Follow runs without printing anything, for ``--quiet``; base class of the other displays."""
 
     def __init__(self, jobs: list[Job]) -> None:
         self.jobs = jobs
-        self.ways: dict[Path, Way] = {}
+        self.running: dict[Path, RunProgress] = {}
         self.width = max(len(job.out.name) for job in jobs) if len(jobs) > 1 else 0
 
     def __enter__(self) -> Display:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Nothing to put away."""
+        """Nothing to clean up."""
 
     def __call__(self, job: Job, event: Event) -> None:
-        """Take note of an event."""
+        """Handle an event."""
         match event:
             case Started():
                 name = self.name(job, event.role)
                 before = (event.epoch - 1) * event.samples
-                way = Way(name, event.config.epochs, event.samples, event.epoch, before)
-                self.ways[job.out] = way
-                self.started(job, way, event)
-            case Stepped() if job.out in self.ways:
-                way = self.ways[job.out]
-                way.reach(event.epoch, event.samples)
-                self.stepped(job, way)
+                run = RunProgress(name, event.config.epochs, event.samples, event.epoch, before)
+                self.running[job.out] = run
+                self.started(job, run, event)
+            case Stepped() if job.out in self.running:
+                run = self.running[job.out]
+                run.reach(event.epoch, event.samples)
+                self.stepped(job, run)
             case EpochEnded():
-                self.ended(job, self.ways[job.out], event)
+                self.ended(job, self.running[job.out], event)
             case Finished():
-                if self.ways.pop(job.out, None) is None:
-                    self.say(f"{self.name(job, event.role)} had finished before: its results are used")
+                if self.running.pop(job.out, None) is None:
+                    self.say(f"{self.name(job, event.role)} has already finished: its results are reused")
                 self.finished(job, event)
 
     def name(self, job: Job, role: str | None) -> str:
         return f"{job.out.name} ({role})" if role else job.out.name
 
-    # ------------------------------------------------------------ what a display may show
+    # ------------------------------------------------------------ overridden by other displays
 
     def say(self, text: str, style: str = "") -> None:
-        """A line of text."""
+        """Print a line of text."""
 
-    def started(self, job: Job, way: Way, event: Started) -> None:
-        """A run begins or goes on."""
+    def started(self, job: Job, run: RunProgress, event: Started) -> None:
+        """A run starts or resumes."""
 
-    def stepped(self, job: Job, way: Way) -> None:
-        """A run has come further."""
+    def stepped(self, job: Job, run: RunProgress) -> None:
+        """A run has made progress."""
 
-    def ended(self, job: Job, way: Way, event: EpochEnded) -> None:
-        """An epoch is over."""
+    def ended(self, job: Job, run: RunProgress, event: EpochEnded) -> None:
+        """An epoch has ended."""
 
     def finished(self, job: Job, event: Finished) -> None:
-        """A run is over."""
+        """A run has finished."""
 
 
 class Rows(Display):
-    """A row per epoch as plain text, and progress on stderr now and then."""
+    """Print a row per epoch as plain text, and progress to stderr every few seconds."""
 
     def __init__(self, jobs: list[Job], out: TextIO) -> None:
         super().__init__(jobs)
@@ -183,27 +235,27 @@ class Rows(Display):
     def say(self, text: str, style: str = "") -> None:
         say(text, self.out)
 
-    def started(self, job: Job, way: Way, event: Started) -> None:
-        fresh = "starts" if event.epoch == 1 else f"goes on at epoch {event.epoch}"
-        self.say(f"{way.name} {fresh}: {event.samples:,} training samples, {way.epochs} epochs, in {event.folder}")
+    def started(self, job: Job, run: RunProgress, event: Started) -> None:
+        verb = "starts" if event.epoch == 1 else f"resumes at epoch {event.epoch}"
+        self.say(f"{run.name} {verb}: {event.samples:,} training samples, {run.epochs} epochs, in {event.folder}")
         if not self.has_header:
             self.say(self.prefixed("", HEADER), "bold")
             self.has_header = True
 
-    def ended(self, job: Job, way: Way, event: EpochEnded) -> None:
-        self.say(self.prefixed(way.name, epoch_row(event.line)), "bold green" if event.line["best"] else "")
+    def ended(self, job: Job, run: RunProgress, event: EpochEnded) -> None:
+        self.say(self.prefixed(run.name, epoch_row(event.line)), "bold green" if event.line["best"] else "")
         if "event" in event.line:
-            self.say(self.prefixed(way.name, f"epoch {event.line['epoch']}: {event.line['event']}"))
+            self.say(self.prefixed(run.name, f"epoch {event.line['epoch']}: {event.line['event']}"))
 
     def prefixed(self, name: str, text: str) -> str:
-        """Rows of several runs begin with the run's name."""
+        """The text after the run's name, if there are several runs."""
         return f"{name:<{self.width}}  {text}" if self.width else text
 
-    def stepped(self, job: Job, way: Way) -> None:
+    def stepped(self, job: Job, run: RunProgress) -> None:
         if time.monotonic() - self.last_progress < SECONDS_BETWEEN_LINES:
             return
         self.last_progress = time.monotonic()
-        say(f"{way.name}: epoch {way.epoch} of {way.epochs}{way.pace}", sys.stderr)
+        say(f"{run.name}: epoch {run.epoch} of {run.epochs}{run.pace}", sys.stderr)
 
 
 class Speed(ProgressColumn):
@@ -215,14 +267,14 @@ class Speed(ProgressColumn):
 
 
 class Live(Rows):
-    """A line of progress per running run below the rows, and one for all of several runs."""
+    """Show a progress line per running run below the rows, and one for all runs together."""
 
     def __init__(self, jobs: list[Job], out: TextIO) -> None:
         super().__init__(jobs, out)
         self.progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
-            TextColumn("{task.fields[place]}"),
+            TextColumn("{task.fields[position]}"),
             Speed(),
             TimeRemainingColumn(),
             TextColumn("left"),
@@ -234,29 +286,31 @@ class Live(Rows):
         self.lines: dict[Path, Any] = {}
         epochs = sum(job.config.epochs for job in jobs)
         several = len(jobs) > 1
-        self.whole = self.progress.add_task("all runs", total=epochs, place="", images=False) if several else None
+        self.whole = self.progress.add_task("all runs", total=epochs, position="", images=False) if several else None
 
     def __enter__(self) -> Live:
         self.progress.start()
         return self
 
     def __exit__(self, *ending: Any) -> None:
-        with suppress(OSError):  # a terminal that is gone needs no tidying
+        with suppress(OSError):  # the terminal may be closed
             self.progress.stop()
 
     def say(self, text: str, style: str = "") -> None:
         self.progress.console.print(Text(visible(text), style=style), soft_wrap=True)
 
-    def started(self, job: Job, way: Way, event: Started) -> None:
-        super().started(job, way, event)
-        place = f"epoch {way.epoch}/{way.epochs}"
-        line = self.progress.add_task(visible(way.name), total=way.total, completed=way.done, place=place, images=True)
+    def started(self, job: Job, run: RunProgress, event: Started) -> None:
+        super().started(job, run, event)
+        position = f"epoch {run.epoch}/{run.epochs}"
+        line = self.progress.add_task(
+            visible(run.name), total=run.total, completed=run.done, position=position, images=True
+        )
         self.lines[job.out] = line
         self.show_whole()
 
-    def stepped(self, job: Job, way: Way) -> None:
-        place = f"epoch {way.epoch}/{way.epochs}"
-        self.progress.update(self.lines[job.out], completed=way.done, place=place)
+    def stepped(self, job: Job, run: RunProgress) -> None:
+        position = f"epoch {run.epoch}/{run.epochs}"
+        self.progress.update(self.lines[job.out], completed=run.done, position=position)
         self.show_whole()
 
     def finished(self, job: Job, event: Finished) -> None:
@@ -265,7 +319,7 @@ class Live(Rows):
         self.show_whole()
 
     def show_whole(self) -> None:
-        """All runs together, in epochs; a run that failed leaves the picture."""
+        """Update the line for all runs, in epochs, and remove the lines of failed runs."""
         for job in self.jobs:
             if job.error is not None and job.out in self.lines:
                 self.progress.remove_task(self.lines.pop(job.out))
@@ -273,12 +327,12 @@ class Live(Rows):
             return
         over = [job for job in self.jobs if job.metrics is not None or job.error is not None]
         done = float(sum(job.config.epochs for job in over))
-        done += sum(w.done / w.samples for out, w in self.ways.items() if out in self.lines)
-        self.progress.update(self.whole, completed=done, place=f"{len(over)}/{len(self.jobs)} runs")
+        done += sum(run.done / run.samples for out, run in self.running.items() if out in self.lines)
+        self.progress.update(self.whole, completed=done, position=f"{len(over)}/{len(self.jobs)} runs")
 
 
 def display(jobs: list[Job], *, quiet: bool, json: bool) -> Display:
-    """What suits the place: live on a terminal, plain rows elsewhere, nothing if so wished."""
+    """The display for the output: live on a terminal, plain rows elsewhere, nothing if ``quiet``."""
     if quiet:
         return Display(jobs)
     out = sys.stderr if json else sys.stdout

@@ -4,56 +4,39 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
-from vista.cli.arguments import (
-    Output,
-    Preset,
-    TrainingFlags,
-    method_flags,
-    method_name,
-    parse,
-    peek,
-    place_name,
-    preset_values,
-    train_config,
-)
+from vista.cli.arguments import Output, Preset, method_flags, parse, peek, train_config, training_flags
 from vista.cli.execute import execute, print_result
 from vista.methods import choose
 from vista.runs.config import TrainConfig
 from vista.runs.folder import RunFolder
-from vista.training.resolve import choose_method, resolve
-from vista.training.scheduler import Job
+from vista.training.api import new_job, result_of
+from vista.training.resolve import choose_method
 
-HELP = "train one network, or go on with a run that was stopped"
-ABOUT = """Train one network. Stopped by Ctrl-C, the same command goes on where it was.
+ABOUT = """Train one network. After Ctrl-C the same command resumes the run.
 
-Options of the method are flags too: `vista train --method elr --help` shows those of ELR."""
+The options of the method are flags too: `vista train --method elr --help` shows those of ELR."""
 
 
 @dataclass(frozen=True)
 class RunFlags(Output):
-    """Where a run lies and which protocol it follows."""
+    """Run folder, preset and output."""
 
     preset: Preset = "auto"
-    """Values for all options not given: auto takes digits for the digits, otherwise the paper's clean or noisy."""
-    out: Annotated[str | None, tyro.conf.arg(metavar="DIR")] = None
-    """Folder of the run; runs/DATA-NOISE-METHOD-seedSEED if not given."""
+    """Defaults of the other options: auto is digits for the digits, otherwise the paper's clean or noisy protocol."""
+    out: Annotated[str | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="")] = None
+    """Run folder; default: runs/DATA-NOISE-METHOD-seedSEED."""
 
 
 def run(argv: list[str]) -> int:
     flags, config = read(argv)
-    chosen = choose_method(config)
-    name = f"{place_name(config.data, config.noise)}-{method_name(chosen)}-seed{config.seed}"
-    job = Job(config, Path(flags.out or Path("runs") / name).expanduser())
+    job = new_job(config, flags.out)
     execute([job], flags)
-    if job.error is not None:
-        raise job.error
-    assert job.metrics is not None
-    print_result(RunFolder(job.out), resolve(config).config, job.metrics, flags.json)
+    result = result_of(job)
+    print_result(RunFolder(result.folder), result.config, result.metrics, flags)
     return 0
 
 
@@ -62,12 +45,11 @@ def read(argv: list[str]) -> tuple[RunFlags, TrainConfig]:
     chosen = choose(peek(argv, "method", TrainConfig.method))
     own = method_flags(chosen)
     group = chosen.method.name.replace("-", "_")
-    training = TrainingFlags(**preset_values(argv))
     fields: list[Any] = [
-        ("run", RunFlags, RunFlags()),
-        ("training", TrainingFlags, training),
+        *training_flags(argv),
         (group, type(own), dataclasses.field(default=own)),
+        ("run", RunFlags, RunFlags()),
     ]
     read: Any = parse(dataclasses.make_dataclass("Train", fields), argv, "train", ABOUT)
-    config = train_config(read.training, method=chosen.name, options=dataclasses.asdict(getattr(read, group)))
+    config = train_config(read, method=chosen.name, options=dataclasses.asdict(getattr(read, group)))
     return read.run, dataclasses.replace(config, options=choose_method(config).options)

@@ -1,7 +1,7 @@
-"""What the processes of one training tell each other at the end of an epoch.
+"""Communication between the processes of one training.
 
-Everything is keyed by sample, never by position: a sample that padded samplers gave to two ranks counts once, with
-what the lowest rank saw. Without an initialised process group every function leaves its input as it is.
+Rows are keyed by sample, not by position: a sample that a padded sampler gave to two ranks counts once, with the row of
+the lower rank. Without an initialised process group every function returns its input unchanged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.nn import Parameter
 
 
 def active() -> bool:
-    """Whether this process is one of several."""
+    """Whether this process belongs to a group of several."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
@@ -30,17 +30,20 @@ def world_size() -> int:
 
 
 def _device() -> torch.device:
-    """Where the process group can send from: the current CUDA device under nccl, else the CPU."""
+    """Device the process group sends from: the current CUDA device with nccl, otherwise the CPU."""
     if "nccl" in dist.get_backend():
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")
 
 
 def merge_rows(rows: Tensor, seen: Tensor) -> None:
-    """Give every rank, in place, each row ``[N, ...]`` of the lowest rank that has ``seen`` ``[N]`` it.
+    """Merge rows of all ranks in place: each row is taken from the lowest rank that has ``seen`` it.
 
-    Rows that nobody saw stay as they are. Exactly one rank contributes a row and the others zeros, so the sum that
-    carries it is exact. Afterwards ``seen`` says which rows anybody saw.
+    One rank contributes each row and the others zeros, so the sum that transfers it is exact.
+
+    Args:
+        rows: Rows ``[N, ...]``; those that no rank has seen keep their values.
+        seen: Rows of this rank, bool ``[N]``; afterwards those of any rank.
     """
     if not active():
         return
@@ -56,7 +59,7 @@ def merge_rows(rows: Tensor, seen: Tensor) -> None:
 
 
 def broadcast(tensor: Tensor) -> None:
-    """Give every rank, in place, what rank 0 holds."""
+    """Copy the tensor of rank 0 to every rank, in place."""
     if not active():
         return
     sent = tensor.detach().to(_device(), copy=True)
@@ -66,7 +69,7 @@ def broadcast(tensor: Tensor) -> None:
 
 
 def agree(decision: bytes, what: str) -> None:
-    """Compare a hash of ``decision`` over all ranks; ranks that differ stop here instead of drifting apart."""
+    """Raise a RuntimeError on every rank if ``decision``, compared by its hash, differs between ranks."""
     if not active():
         return
     digest = torch.frombuffer(bytearray(hashlib.sha256(decision).digest()), dtype=torch.uint8).to(_device())
@@ -74,11 +77,11 @@ def agree(decision: bytes, what: str) -> None:
     dist.all_gather(digests, digest)
     others = [r for r, other in enumerate(digests) if not torch.equal(other, digests[0])]
     if others:
-        raise RuntimeError(f"{what} differ between rank 0 and ranks {others}; do all processes hold the same data?")
+        raise RuntimeError(f"{what} differ between rank 0 and ranks {others}: give all processes the same data")
 
 
 def total(value: Tensor) -> Tensor:
-    """The sum of ``value`` over all ranks."""
+    """Return the sum of ``value`` over all ranks."""
     if not active():
         return value
     sent = value.detach().to(_device(), copy=True)
@@ -87,36 +90,36 @@ def total(value: Tensor) -> Tensor:
 
 
 def sum_gradients(parameters: Sequence[Parameter]) -> None:
-    """Replace every gradient by its sum over the ranks, in one message; a rank without one counts as zero.
+    """Replace every gradient by its sum over the ranks, in one message; a missing gradient counts as zero.
 
-    What has no gradient on any rank stays without, as in one process: an optimiser would decay it otherwise.
+    A parameter without a gradient on every rank keeps none, as in one process: an optimiser would decay it otherwise.
     """
     if not active():
         return
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-    own = gradients[0].new_ones(len(parameters))  # made where the gradients are: a copy to there would wait for them
-    absent = [place for place, parameter in enumerate(parameters) if parameter.grad is None]
-    for place in absent:
-        own[place] = 0
+    own = gradients[0].new_ones(len(parameters))  # on their device: a copy would wait for the gradients
+    absent = [i for i, parameter in enumerate(parameters) if parameter.grad is None]
+    for i in absent:
+        own[i] = 0
     flat = torch.cat([*(g.flatten() for g in gradients), own])
     dist.all_reduce(flat, op=dist.ReduceOp.SUM)
     *sums, ranks = flat.split([*(g.numel() for g in gradients), len(own)])
-    anywhere = ranks.tolist() if absent else [1.0] * len(sums)  # whoever has them all need not look, nor wait
+    anywhere = ranks.tolist() if absent else [1.0] * len(sums)  # with all gradients there is no need for a host sync
     for parameter, part, count in zip(parameters, sums, anywhere, strict=True):
         parameter.grad = part.view_as(parameter) if count else None
 
 
 def first_ranks_word(value: int) -> int:
-    """What rank 0 says, on every rank: for decisions that depend on the clock or on a signal."""
+    """Return the value of rank 0 on every rank, for decisions that depend on the clock or a signal."""
     if not active():
         return value
-    word = torch.tensor([value], device=_device())
-    dist.broadcast(word, src=0)
-    return int(word)
+    sent = torch.tensor([value], device=_device())
+    dist.broadcast(sent, src=0)
+    return int(sent)
 
 
 def first_ranks_words(words: list[str]) -> list[str]:
-    """A list of names as rank 0 has it, sent as JSON: nothing is pickled."""
+    """Return the list of strings of rank 0 on every rank; it is sent as JSON, without pickle."""
     if not active():
         return words
     content = torch.frombuffer(bytearray(json.dumps(words).encode()), dtype=torch.uint8)
@@ -128,5 +131,5 @@ def first_ranks_words(words: list[str]) -> list[str]:
 
 
 def all_say(yes: bool) -> bool:
-    """Whether every rank says yes."""
+    """Whether ``yes`` is true on every rank."""
     return bool(total(torch.tensor([not yes])) == 0)

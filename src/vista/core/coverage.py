@@ -1,7 +1,7 @@
-"""Coverage: which validation samples each past state gets right, and what each adds to the better-ranked ones.
+"""Coverage: which validation samples each past state predicts correctly, and how many it adds to better-ranked states.
 
-Everything here is a pure function of a packed bit matrix: ``pack`` turns a bool matrix of states x samples into
-uint64 words, and the sweep is then one cumulative OR and one population count, without a loop over states or samples.
+All functions are pure functions of a packed bit matrix: ``pack`` turns a bool matrix of states x samples into uint64
+words, and the sweep is one cumulative OR and one population count, without a loop over states or samples.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from vista.core.validation import real
+from vista.core.validation import as_float
 
 Order = Literal["accuracy", "newest"]
 ORDERS: tuple[Order, ...] = get_args(Order)
@@ -30,26 +30,26 @@ def pack(correct: NDArray[np.bool_]) -> Bits:
 
 
 def sizes(bits: Bits) -> Counts:
-    """``|C_s|`` for each row."""
+    """Count the correct samples of each row, ``|C_s|``."""
     counts: Counts = np.bitwise_count(bits).sum(axis=1, dtype=np.int64)
     return counts
 
 
 def ranking(bits: Bits, order: Order = "accuracy") -> NDArray[np.intp]:
-    """Rows in the order of the sweep; rows are given oldest first.
+    """Return the row numbers in the order of the sweep; rows are given oldest first.
 
-    ``accuracy``: by integer count of correct samples, high to low, ties to the older. The order of two states then
-    never changes as others join, which Claim 1 (a state at zero stays at zero) rests on.
+    ``accuracy``: by integer count of correct samples, high to low; of equal states the older comes first. The order of
+    two states never changes when others are added. Claim 1 (a state at zero stays at zero) depends on this.
     """
     if order == "accuracy":
         return np.argsort(-sizes(bits), kind="stable")
     if order == "newest":
         return np.arange(len(bits))[::-1]
-    raise ValueError(f"order is {order!r}, but it must be one of {', '.join(ORDERS)}")
+    raise ValueError(f"order must be one of {', '.join(ORDERS)}, got {order!r}")
 
 
 def sweep(bits: Bits, order: Order = "accuracy") -> Counts:
-    r"""Marginal coverage :math:`\Delta_s = |C_s \setminus \bigcup_{j \text{ before } s} C_j|`, a count per row."""
+    r"""Compute marginal coverage :math:`\Delta_s = |C_s \setminus \bigcup_{j \text{ before } s} C_j|` of each row."""
     ranked = ranking(bits, order)
     covered = sizes(np.bitwise_or.accumulate(bits[ranked], axis=0)) if len(bits) else np.zeros(0, np.int64)
     counts = np.empty(len(bits), dtype=np.int64)
@@ -58,15 +58,15 @@ def sweep(bits: Bits, order: Order = "accuracy") -> Counts:
 
 
 def above_tolerance(counts: Counts, tau: float, m: int) -> NDArray[np.bool_]:
-    r"""Which states are anchors: :math:`\Delta_s > \tau m`, compared in float64."""
+    r"""Select the anchors: :math:`\Delta_s > \tau m`, compared in float64."""
     return counts > np.float64(tau) * m
 
 
 def check_tau(tau: float) -> float:
-    """``tau`` as a float, or an error that says what would do."""
-    tau = real(tau, "tau")
+    """Return ``tau`` as a float if it is a fraction in [0, 1)."""
+    tau = as_float(tau, "tau")
     if not 0 <= tau < 1:
-        raise ValueError(f"tau is {tau}, but it is a fraction of the validation set: 0 <= tau < 1 (0.01 is Light's)")
+        raise ValueError(f"tau must be a fraction of the validation set, 0 <= tau < 1 (Light uses 0.01), got {tau}")
     return tau
 
 
@@ -81,10 +81,20 @@ def admit(
     order: Order = "accuracy",
     prunes: bool = True,
 ) -> tuple[list[int], Counts, Bits]:
-    """Algorithm 2, lines 1 to 3: state ``epoch`` joins the kept ones, and what adds too little leaves.
+    """Add state ``epoch`` to the kept states and prune those that add too little (Algorithm 2, lines 1 to 3).
 
-    ``bits`` ``[n, words]`` belong to ``states``, oldest first, and ``newest`` ``[1, words]`` to the one that joins. The
-    states that stay come back with their counts and their bits.
+    Args:
+        states: Epochs of the kept states, oldest first.
+        bits: Their coverage, ``[n, words]``.
+        epoch: Epoch of the new state.
+        newest: Its coverage, ``[1, words]``.
+        m: Number of validation samples.
+        tau: States with a marginal coverage of at most ``tau * m`` are pruned.
+        order: Order of the sweep.
+        prunes: Whether to prune at all.
+
+    Returns:
+        The remaining states, their marginal coverage and their bits.
     """
     joined = np.concatenate([bits, newest])
     counts = sweep(joined, order)
@@ -94,9 +104,9 @@ def admit(
 
 
 def light(bits: Bits, m: int, tau: float, order: Order = "accuracy") -> Iterator[dict[int, int]]:
-    """Algorithm 2 from the start: for each epoch ``t`` the anchors ``{epoch: count}``, oldest first.
+    """Replay Algorithm 2 from the first epoch: yield the anchors ``{epoch: count}`` of each epoch, oldest first.
 
-    What is pruned never returns; the count of a survivor may then grow. ``tau=0`` prunes what Basic gives weight 0.
+    A pruned state never returns, so the count of a kept state may grow. ``tau=0`` prunes only states of weight 0.
     """
     tau, kept, rows = check_tau(tau), list[int](), bits[:0]
     for t in range(1, len(bits) + 1):
@@ -105,7 +115,7 @@ def light(bits: Bits, m: int, tau: float, order: Order = "accuracy") -> Iterator
 
 
 def lifespans(bits: Bits, m: int, tau: float) -> Counts:
-    """For each state the number of epochs ``t >= s`` with ``s`` an anchor, its own included; 0 if it never was one."""
+    """Count for each state the epochs ``t >= s`` in which it is an anchor, its own included; 0 if it never is one."""
     spans = np.zeros(len(bits), dtype=np.int64)
     for anchors in light(bits, m, tau):
         spans[np.array(list(anchors), dtype=np.intp) - 1] += 1
@@ -113,5 +123,5 @@ def lifespans(bits: Bits, m: int, tau: float) -> Counts:
 
 
 def deviation_gap(bits: Bits, m: int) -> NDArray[np.float64]:
-    r"""Share of samples right at epoch ``e`` and wrong at the end: :math:`|C_e \setminus C_E| / m`, for each ``e``."""
+    r"""Compute for each epoch the share of samples right then and wrong at the end: :math:`|C_e \setminus C_E| / m`."""
     return sizes(bits & ~bits[-1]) / m

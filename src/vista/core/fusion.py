@@ -1,4 +1,4 @@
-"""Knowledge fusion: which past states, and with which weights, bring back what the last one has forgotten."""
+"""Knowledge fusion: weights of past states that recover samples the last state has forgotten."""
 
 from __future__ import annotations
 
@@ -13,21 +13,25 @@ from vista.core.losses import wide
 
 
 def check_options(window: int, step: float, rounds: int) -> None:
-    """Refuse options that could not run, naming the argument."""
+    """Check the options of :func:`fusion_weights`."""
     if window < 1 or window % 2 == 0:
-        raise ValueError(f"window is {window}, but a centred window needs an odd width of at least 1 (3 is usual)")
+        raise ValueError(f"window must be odd and at least 1 (3 is usual), got {window}")
     if not 0 < step <= 0.5:
-        raise ValueError(
-            f"step is {step}, but weights are tried from step to 1 - step: 0 < step <= 0.5 (0.05 is usual)"
-        )
+        raise ValueError(f"step must be greater than 0 and at most 0.5 (0.05 is usual), got {step}")
     if rounds < 0:
-        raise ValueError(f"rounds is {rounds}, but it must be at least 0 (0 keeps the last state alone)")
+        raise ValueError(f"rounds must be at least 0 (0 keeps the last state alone), got {rounds}")
 
 
 def forget_fraction(right: Tensor, right_now: Tensor) -> Tensor:
-    """Share of samples that state ``e`` has right and the present one wrong, ``[E]``, from bools ``[E, m]``, ``[m]``.
+    """Compute for each state the share of samples it predicts correctly and the present prediction does not.
 
-    With the last state as the present one this is the deviation gap.
+    Args:
+        right: Correct samples of each state, bool ``[E, m]``.
+        right_now: Correct samples of the present prediction, bool ``[m]``; with the last state, the result is the
+            deviation gap.
+
+    Returns:
+        A share per state, ``[E]``.
     """
     return (right & ~right_now).sum(dim=1) / right.shape[1]
 
@@ -35,19 +39,28 @@ def forget_fraction(right: Tensor, right_now: Tensor) -> Tensor:
 def fusion_weights(
     val_probs: Sequence[Tensor], val_labels: Tensor, *, window: int = 3, step: float = 0.05, rounds: int = 10
 ) -> dict[int, float]:
-    """Weights ``{epoch: weight}``, which sum to one, of the states whose mean prediction forgets least.
+    """Find weights of past states whose mean prediction forgets least.
 
-    ``val_probs`` are the probabilities ``[m, K]`` of epochs 1 to E on the validation samples, ``val_labels`` ``[m]``
-    their given labels. It begins with the last state. In each round the epoch that still has most of what the present
-    mean has wrong is averaged over a centred ``window`` of epochs and blended in, with the weight out of
-    ``step, 2 step, ... 1 - step`` that gets most validation samples right; the first that gets no more ends it.
+    The search starts with the last state. Each round takes the epoch that predicts most of the present errors
+    correctly, averages it over a centred window, and blends it in with the weight that gives the highest validation
+    accuracy. The search ends when no weight improves the accuracy.
+
+    Args:
+        val_probs: Probabilities ``[m, K]`` of the validation samples in epochs 1 to E.
+        val_labels: Their given labels, ``[m]``.
+        window: Odd width of the window in epochs.
+        step: Weights ``step, 2 step, ... 1 - step`` are tried.
+        rounds: Most rounds.
+
+    Returns:
+        Weights ``{epoch: weight}`` that sum to one.
     """
     check_options(window, step, rounds)
     epochs = len(val_probs)
     if epochs == 0:
         raise ValueError(
-            "val_probs holds no epoch: fusion needs the validation probabilities of every epoch, which a run with "
-            "the method 'kf' keeps"
+            "val_probs must have the validation probabilities of every epoch, got none: train with the method 'kf', "
+            "which stores them"
         )
     right = torch.stack([wide(probs).argmax(dim=1) == val_labels for probs in val_probs])
     shares = np.arange(1, round(1 / step)) * step
@@ -70,5 +83,5 @@ def fusion_weights(
 
 
 def stored_probs(logits: Tensor) -> Tensor:
-    """Probabilities ``[m, K]`` as they are kept until the end: float16, on the CPU."""
+    """Convert logits to the probabilities ``[m, K]`` that are stored until the end: float16, on the CPU."""
     return wide(logits.detach()).softmax(dim=1).to(torch.float16).cpu()

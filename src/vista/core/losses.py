@@ -1,4 +1,4 @@
-"""The losses that all methods share, written once."""
+"""The losses that all methods share."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Reduction = Literal["mean", "sum", "none"]
 
 
 def one_hot(labels: Tensor, num_classes: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Rows ``[B, K]`` with a one at the label; a label of -1 gives a row of zeros. No host sync."""
+    """Encode labels ``[B]`` as rows ``[B, K]`` with a one at the label; -1 (no label) gives zeros. No host sync."""
     classes = torch.arange(num_classes, device=labels.device)
     return (labels.unsqueeze(-1) == classes).to(dtype)
 
 
 def wide(logits: Tensor) -> Tensor:
-    """Half-precision logits as float32; float32 and float64 as they are."""
+    """Convert float16 and bfloat16 to float32; float32 and float64 are returned unchanged."""
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
 
 
@@ -33,7 +33,7 @@ def soft_cross_entropy(
 ) -> Tensor:
     r""":math:`-\sum_k c_k\,\tilde y_{ik} \log p_{ik}` for logits and targets ``[B, K]``, each row times its weight.
 
-    ``mean`` divides by the number of rows whatever their weights, or by ``rows`` where some have no target.
+    ``mean`` divides by the number of rows, whatever their weights, or by ``rows`` if some have no target.
     """
     losses, _ = cross_entropy_and_probs(logits, targets, class_weight)
     return reduce(losses, reduction, sample_weight, rows)
@@ -42,30 +42,30 @@ def soft_cross_entropy(
 def cross_entropy_and_probs(
     logits: Tensor, targets: Tensor, class_weight: Tensor | None = None, sum_to_one: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Losses ``[B]`` and, detached, the softmax ``[B, K]`` that both the gradient and a record of it need.
+    """Return losses ``[B]`` and the detached softmax ``[B, K]``, which the gradient and the store both need.
 
-    ``sum_to_one`` promises that every row of ``targets`` is a distribution, which spares the gradient two passes.
+    ``sum_to_one`` asserts that every row of ``targets`` is a distribution, which saves the gradient two passes.
     """
     weighted = targets if class_weight is None else targets * class_weight
     learned = weighted.requires_grad and torch.is_grad_enabled()
-    if learned or transformed():  # composed, everything has its gradient, and every transform knows its way
+    if learned or in_torch_func():  # plain operations: these support every gradient and every transform
         log_p = wide(logits).log_softmax(dim=-1)
         return -(log_p * weighted).sum(dim=-1), log_p.detach().exp()
     losses, probs = _SoftCrossEntropy.apply(wide(logits), weighted, sum_to_one and class_weight is None)
     return losses, probs.detach()
 
 
-# Whether torch.func.grad, vmap or the like is at work. A Function that these know would cost every step the time in
-# which torch looks at its signature.
-transformed: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
+# Whether a transform such as torch.func.grad or vmap is active. Supporting them in the Function below would make torch
+# inspect its signature in every step.
+in_torch_func: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
 
 
 class _SoftCrossEntropy(torch.autograd.Function):
-    r"""The gradient is :math:`m_i p_i - \tilde y_i` with :math:`m_i = \sum_k \tilde y_{ik}`: one softmax serves the
-    loss, the gradient and the record, where composed operations would pass over ``[B, K]`` three times more.
+    r"""Soft cross-entropy with the gradient :math:`m_i p_i - \tilde y_i`, :math:`m_i = \sum_k \tilde y_{ik}`.
 
-    The softmax has a gradient of its own, :math:`p_i \odot (g_i - \sum_k p_{ik} g_{ik})`, by which the first one is
-    differentiated. So the logits are not kept, and may be changed in place once the loss is there.
+    The loss, the gradient and the store share one softmax; composed operations would make three more passes over
+    ``[B, K]``. The softmax output has the gradient :math:`p_i \odot (g_i - \sum_k p_{ik} g_{ik})`, used by double
+    backward. The logits are not saved and may be changed in place after the loss.
     """
 
     @staticmethod
@@ -90,7 +90,7 @@ class _SoftCrossEntropy(torch.autograd.Function):
 
 
 def _composed_gradient(probs: Tensor, targets: Tensor, grad: Tensor | None, grad_probs: Tensor | None) -> Tensor | None:
-    """That of the logits, from those of the losses and of the softmax: somebody differentiates the gradient."""
+    """Gradient of the logits from plain operations, for double backward."""
     gradient = None
     if grad is not None:
         gradient = (probs * targets.sum(dim=-1, keepdim=True) - targets) * grad.unsqueeze(-1)
@@ -101,12 +101,12 @@ def _composed_gradient(probs: Tensor, targets: Tensor, grad: Tensor | None, grad
 
 
 def rows_with_target(targets: Tensor) -> Tensor:
-    """How many rows of ``targets`` ``[B, K]`` are not all zero, at least 1: what ``mean`` divides by. No host sync."""
+    """Count the rows of ``targets`` ``[B, K]`` that are not all zero, at least 1, as a tensor. No host sync."""
     return (targets.sum(dim=-1) > 0).sum().clamp(min=1)
 
 
 def reduce(losses: Tensor, reduction: Reduction, sample_weight: Tensor | None, rows: Tensor | None = None) -> Tensor:
-    """Losses ``[B]`` to what was asked for."""
+    """Weight losses ``[B]`` and reduce them; ``mean`` divides by ``rows`` if given."""
     if sample_weight is not None:
         losses = losses * sample_weight
     if reduction == "none":
@@ -115,14 +115,14 @@ def reduce(losses: Tensor, reduction: Reduction, sample_weight: Tensor | None, r
         return losses.sum()
     if reduction == "mean":
         return losses.mean() if rows is None else losses.sum() / rows
-    raise ValueError(f"reduction is {reduction!r}, but it must be one of mean, sum, none")
+    raise ValueError(f"reduction must be one of mean, sum, none, got {reduction!r}")
 
 
 def distillation_kl(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
     r""":math:`T^2 \cdot \frac1B \sum_i \mathrm{KL}(\sigma(\text{teacher}_i / T) \,\|\, \sigma(\text{student}_i / T))`.
 
-    Both are logits ``[B, K]``. The mean is over the batch, never over classes, and the :math:`T^2` is in here: a
-    published weight that was made for another reduction is converted where it is used.
+    Both are logits ``[B, K]``. The mean is over the batch, not over classes, and the factor :math:`T^2` is included:
+    methods convert published weights that assume another reduction.
     """
     log_student = (wide(student) / temperature).log_softmax(dim=-1)
     log_teacher = (wide(teacher) / temperature).log_softmax(dim=-1)

@@ -1,4 +1,4 @@
-"""The choices that VISTA leaves open, and those of its ablations: one value, checked where it is made."""
+"""Options of the method, checked on construction, and the schedule of the teacher's weight beta."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from typing import Any, Literal, get_args
 from vista.core import coverage, teacher
 from vista.core.coverage import Order
 from vista.core.teacher import Weights
-from vista.core.validation import real, whole
+from vista.core.validation import as_float, as_int
 
 Schedule = Literal["exp", "linear", "cosine", "fixed"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
+Record = Literal["train", "eval"]
+Start = Literal["hard", "uniform"]
+
+# ---------------------------------------------------------------- schedule
 
 
 def beta(t: int, epochs: int, k: float = 2.0, schedule: Schedule = "exp", value: float | None = None) -> float:
@@ -20,12 +24,27 @@ def beta(t: int, epochs: int, k: float = 2.0, schedule: Schedule = "exp", value:
 
     With :math:`u = (t - 1) / (E - 1)`: ``exp`` is :math:`(1 - e^{-ku}) / (1 - e^{-k})`, ``linear`` is :math:`u`,
     ``cosine`` is :math:`(1 - \cos \pi u) / 2`, ``fixed`` is ``value``. The first three rise from 0 to 1.
+
+    Args:
+        t: Epoch, from 1 to ``epochs``.
+        epochs: Planned number of epochs, at least 2.
+        k: Curvature of the exp schedule.
+        schedule: One of exp, linear, cosine, fixed.
+        value: The weight under the fixed schedule.
+
+    Returns:
+        A number between 0 and 1.
+
+    >>> beta(1, 100), beta(100, 100)
+    (0.0, 1.0)
+    >>> beta(51, 101, schedule="linear")
+    0.5
     """
-    t, epochs = whole(t, "t"), check_epochs(epochs)
+    t, epochs = as_int(t, "t"), check_epochs(epochs)
     check_form(k, schedule, value)
-    k = real(k, "k")  # in double precision, whatever came
+    k = as_float(k, "k")  # double precision, whatever the type of the argument
     if not 1 <= t <= epochs:
-        raise ValueError(f"t is {t}, but epochs are counted from 1 to {epochs}")
+        raise ValueError(f"t must be an epoch from 1 to {epochs}, got {t}")
     if schedule == "fixed":
         assert value is not None
         return float(value)
@@ -38,31 +57,30 @@ def beta(t: int, epochs: int, k: float = 2.0, schedule: Schedule = "exp", value:
 
 
 def check_epochs(epochs: int) -> int:
-    """``epochs`` as a plain int; a training in which no state could teach another is refused."""
-    number = whole(epochs, "epochs")
+    """Return ``epochs`` as an int; VISTA needs a past state to learn from, so at least 2."""
+    number = as_int(epochs, "epochs")
     if number < 2:
-        raise ValueError(f"epochs is {number}, but a teacher needs a past: at least 2")
+        raise ValueError(f"epochs must be at least 2, got {number}")
     return number
 
 
 def check_form(k: float, schedule: str, value: float | None) -> None:
-    """Refuse a schedule that could not run, naming the argument."""
-    k, value = real(k, "k"), None if value is None else real(value, "value")
+    """Check the schedule and its parameters."""
+    k, value = as_float(k, "k"), None if value is None else as_float(value, "value")
     if schedule not in SCHEDULES:
-        raise ValueError(f"schedule is {schedule!r}, but it must be one of {', '.join(SCHEDULES)}")
+        raise ValueError(f"schedule must be one of {', '.join(SCHEDULES)}, got {schedule!r}")
     if schedule == "exp" and not (math.isfinite(k) and k > 0):
         raise ValueError(
-            f"k is {k}, but the exp schedule needs a finite k > 0 (2 is the paper's; linear is the limit 0)"
+            f"k must be finite and greater than 0 for schedule='exp' (the paper uses 2; the limit 0 is linear), got {k}"
         )
     if schedule == "fixed":
         if value is None or not 0.0 <= value <= 1.0:
-            raise ValueError(f"value is {value}, but schedule='fixed' needs a value between 0 and 1")
+            raise ValueError(f"value must be between 0 and 1 for schedule='fixed', got {value}")
     elif value is not None:
-        raise ValueError(f"value is {value}, but schedule={schedule!r} takes none: use schedule='fixed'")
+        raise ValueError(f"value must be None for schedule={schedule!r}, got {value}: use schedule='fixed'")
 
 
-Record = Literal["train", "eval"]
-Start = Literal["hard", "uniform"]
+# ---------------------------------------------------------------- options
 
 
 @dataclass(frozen=True)
@@ -70,7 +88,7 @@ class Options:
     tau: float = 0.0
     """Prune states that add at most this fraction of the validation set; 0 is Basic, 0.01 the paper's Light."""
     record: Record = "train"
-    """Remember predictions of the training pass itself, or of a clean pass after each epoch."""
+    """Store predictions of the training pass itself, or of a clean pass after each epoch."""
     schedule: Schedule = "exp"
     """How the teacher's weight beta rises."""
     k: float = 2.0
@@ -80,25 +98,21 @@ class Options:
     order: Order = "accuracy"
     """Which states claim samples first."""
     weights: Weights = "coverage"
-    """What a state's weight comes from."""
+    """What a state's weight is computed from."""
     smoothing: int = 1
     """Width in epochs of the window predictions are averaged over."""
     start: Start = "hard"
     """Targets of epoch 1 under a fixed schedule: the labels, or blended with a uniform teacher."""
 
     def __post_init__(self) -> None:
-        """Refuse what could not run, naming the argument, the value and what would do.
-
-        Numbers and words of other libraries become plain ones, so that a saved state holds nothing else.
-        """
-        plain: dict[str, Any] = {"tau": real(self.tau, "tau"), "k": real(self.k, "k")}
-        plain |= {"value": None if self.value is None else real(self.value, "value")}
-        plain |= {"smoothing": whole(self.smoothing, "smoothing")}
+        """Check every option; convert numbers and strings of other libraries, so that a state holds plain ones."""
+        plain: dict[str, Any] = {"tau": coverage.check_tau(self.tau), "k": as_float(self.k, "k")}
+        plain |= {"value": None if self.value is None else as_float(self.value, "value")}
+        plain |= {"smoothing": as_int(self.smoothing, "smoothing")}
         plain |= {name: str(getattr(self, name)) for name in ("record", "schedule", "order", "weights", "start")}
         for name, value in plain.items():
             object.__setattr__(self, name, value)
         check_form(self.k, self.schedule, self.value)
-        coverage.check_tau(self.tau)
         choices = (
             ("record", self.record, get_args(Record)),
             ("order", self.order, coverage.ORDERS),
@@ -107,20 +121,20 @@ class Options:
         )
         for name, given, known in choices:
             if given not in known:
-                raise ValueError(f"{name} is {given!r}, but it must be one of {', '.join(known)}")
+                raise ValueError(f"{name} must be one of {', '.join(known)}, got {given!r}")
         if self.smoothing < 1 or self.smoothing % 2 == 0:
-            raise ValueError(f"smoothing is {self.smoothing}, but a centred window needs an odd width of at least 1")
+            raise ValueError(f"smoothing must be odd and at least 1 (a centred window), got {self.smoothing}")
         if self.tau > 0 and self.needs_every_state:
             what = f"weights={self.weights!r}" if self.weights != "coverage" else f"smoothing={self.smoothing}"
-            raise ValueError(f"tau is {self.tau}, but {what} needs every past state: use tau=0")
+            raise ValueError(f"tau must be 0 with {what}, which needs every past state, got {self.tau}")
         if self.start == "uniform" and self.schedule != "fixed":
-            raise ValueError(f"start='uniform' belongs to schedule='fixed', but schedule is {self.schedule!r}")
+            raise ValueError(f"schedule must be 'fixed' with start='uniform', got {self.schedule!r}")
 
     @property
     def needs_every_state(self) -> bool:
-        """Whether states without marginal coverage count too: nothing may be pruned then."""
+        """Whether states without marginal coverage are used too, so that none may be pruned."""
         return self.weights != "coverage" or self.smoothing > 1
 
     def beta(self, epoch: int, epochs: int) -> float:
-        """Weight of the teacher made at the end of ``epoch``; before the first one as after it."""
+        """Weight of the teacher made at the end of ``epoch``; before the first epoch ends, that of epoch 1."""
         return beta(max(epoch, 1), epochs, self.k, self.schedule, self.value)

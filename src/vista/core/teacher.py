@@ -1,4 +1,4 @@
-"""From marginal coverage to the teacher: weights of the past states, and their weighted mean prediction."""
+"""The teacher: weights of the past states, their weighted mean prediction, and its blend with the labels."""
 
 from __future__ import annotations
 
@@ -11,20 +11,23 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from vista.core.losses import one_hot
+
 Weights = Literal["coverage", "accuracy", "uniform"]
 WEIGHTS: tuple[Weights, ...] = get_args(Weights)
-# Rows summed at a time by each thread: their float32 sum stays in the core's cache while the states stream past.
+# Rows that each thread sums at a time: their float32 sum stays in the cache of the core while it reads all states.
 ROWS_PER_CPU_THREAD = 1024
+BLEND_BLOCK = 2**20  # targets blended at a time: 4 MB of temporary memory, and few kernel launches on a GPU
 
 
 def normalise(scores: Mapping[int, float]) -> dict[int, float]:
-    """Scores as weights that sum to one, oldest state first; states at zero drop out, no positive score gives none."""
+    """Scale scores to weights that sum to one, oldest state first; states with score 0 are left out."""
     total = sum(scores.values())
     return {s: scores[s] / total for s in sorted(scores) if scores[s] > 0}
 
 
 def smooth(weights: Mapping[int, float], last: int, width: int) -> dict[int, float]:
-    r"""Weights on single states that equal ``weights`` on states averaged over a centred window of ``width`` epochs.
+    r"""Convert weights of states averaged over a centred window of ``width`` epochs to weights of single states.
 
     :math:`\sum_s w_s \frac{1}{|N_s|} \sum_{r \in N_s} p_r = \sum_r p_r \sum_{s : r \in N_s} w_s / |N_s|`, with the
     window :math:`N_s` cut at epochs 1 and ``last``.
@@ -41,10 +44,11 @@ def smooth(weights: Mapping[int, float], last: int, width: int) -> dict[int, flo
 def teacher(predictions: Mapping[int, Tensor], weights: Mapping[int, float], out: Tensor | None = None) -> Tensor:
     r""":math:`Q(x) = \sum_s w_s p_s(x)`, float32 ``[N, K]``, from predictions ``[N, K]`` of any float type.
 
-    Summed in float32 in the order of the epochs, then renormalised, because float16 rows sum to one only roughly.
+    The sum is taken in float32 in the order of the epochs, then renormalised: float16 rows sum to one only
+    approximately. ``out`` receives the result if given.
     """
     if not weights:
-        raise ValueError("weights is empty, but a teacher needs at least one state")
+        raise ValueError("weights must name at least one state, got none")
     order = sorted(weights)
     states, shares = [predictions[s] for s in order], [weights[s] for s in order]
     total = torch.empty(states[0].shape, dtype=torch.float32, device=states[0].device) if out is None else out
@@ -53,18 +57,17 @@ def teacher(predictions: Mapping[int, Tensor], weights: Mapping[int, float], out
         return total.div_(total.sum(dim=1, keepdim=True))
     rows = len(total) if total.is_cuda else min(len(total), ROWS_PER_CPU_THREAD * torch.get_num_threads())
     summand = torch.empty(rows, total.shape[1], dtype=torch.float32, device=total.device)
-    for part, *narrow in zip(total.split(rows), *(state.split(rows) for state in states), strict=True):
-        wide = summand[: len(part)]
+    for part, *parts in zip(total.split(rows), *(state.split(rows) for state in states), strict=True):
         part.zero_()
-        for share, state in zip(shares, narrow, strict=True):
-            part.add_(wide.copy_(state), alpha=share)
+        for share, state in zip(shares, parts, strict=True):
+            part.add_(summand[: len(part)].copy_(state), alpha=share)
         part.div_(part.sum(dim=1, keepdim=True))
     return total
 
 
 @functools.cache
 def _kernel(device: torch.device) -> ModuleType | None:
-    """The sum in one kernel, tried once on one number; ``None`` where Triton or the compiler it calls is missing."""
+    """Return the fused kernel after a trial on one number, or ``None`` if Triton or its compiler is missing."""
     two, out = torch.full((1,), 2.0, device=device), torch.zeros(1, device=device)
     try:
         from vista.core import teacher_kernel
@@ -75,12 +78,27 @@ def _kernel(device: torch.device) -> ModuleType | None:
     return teacher_kernel if out.item() == 3.0 else None
 
 
+def blend(hard: Tensor, soft: Tensor, beta: float) -> Tensor:
+    r"""Target :math:`\tilde y = (1 - \beta)\,\text{hard} + \beta\,\text{soft}`; exactly ``hard`` at 0."""
+    return hard * (1.0 - beta) + soft * beta
+
+
+def blend_labels_(soft: Tensor, labels: Tensor, beta: float) -> None:
+    """Blend labels ``[N]`` into ``soft`` ``[N, K]`` in place by :func:`blend`; a row without a label (-1) is kept.
+
+    Rows are processed in blocks, so that the one-hot labels never exist as a whole.
+    """
+    classes = soft.shape[1]
+    rows = max(1, BLEND_BLOCK // classes)
+    for part, given in zip(soft.split(rows), labels.split(rows), strict=True):
+        blended = blend(one_hot(given, classes), part, beta)
+        torch.where(given.unsqueeze(1) >= 0, blended, part, out=part)
+
+
 def blend_labelled(hard: Tensor, soft: Tensor, share: Tensor) -> Tensor:
-    r""":math:`(1 - a)\,\text{hard} + a\,\text{soft}`, ``[B, K]``; a row of ``hard`` without label is ``soft`` alone."""
+    r"""Blend with a share per row, :math:`\text{hard} + a\,(\text{soft} - \text{hard})`, ``[B, K]``.
+
+    A row of ``hard`` that is all zero (no label) becomes ``soft``.
+    """
     labelled = hard.sum(dim=1, keepdim=True) > 0
     return torch.where(labelled, hard + (soft - hard) * share, soft)
-
-
-def blend(hard: Tensor, soft: Tensor, beta: float) -> Tensor:
-    r"""Target :math:`\tilde y = (1 - \beta)\,\text{hard} + \beta\,\text{soft}`; at 0 it is ``hard`` exactly."""
-    return hard * (1.0 - beta) + soft * beta

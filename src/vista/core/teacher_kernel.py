@@ -1,6 +1,6 @@
-"""The weighted sum of many states in one kernel: a card reads each prediction once and writes the sum once.
+"""The weighted sum of many states in one Triton kernel: the GPU reads each prediction and writes each sum once.
 
-Written in Triton, which comes with torch for CUDA and is not there for other devices: import this where it is used.
+Triton is installed with torch for CUDA only, so this module is imported where it is used.
 """
 
 from collections.abc import Sequence
@@ -10,12 +10,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-ALIGNMENT = 16  # bytes that a thread reads in one go; every tensor that is no part of another begins at such a place
-_SHAPE = {"width": 1024, "at_a_time": 8, "alignment": ALIGNMENT}  # numbers of a program, states read ahead
+ALIGNMENT = 16  # bytes that a thread reads at once; a tensor that is not a view starts at a multiple of it
+_SHAPE = {"width": 1024, "at_a_time": 8, "alignment": ALIGNMENT}  # values per program, states read ahead
 
 
 def can_sum(states: Sequence[Tensor], out: Tensor) -> bool:
-    """Whether the kernel can go through all of these side by side: contiguous, of one float type, alike, aligned."""
+    """Whether the kernel can read these tensors: contiguous, aligned, and of one dtype, shape and device."""
     dtype, shape, device = states[0].dtype, out.shape, out.device
     return out.is_contiguous() and all(
         state.dtype is dtype
@@ -28,16 +28,16 @@ def can_sum(states: Sequence[Tensor], out: Tensor) -> bool:
 
 
 def fused_sum(states: Sequence[Tensor], shares: Sequence[float], out: Tensor) -> None:
-    """``out`` = sum of ``shares[i] * states[i]``, in float32 and in this order; ``can_sum`` says for which."""
-    addresses = _hand_over(torch.tensor([state.data_ptr() for state in states]), out.device)
-    weights = _hand_over(torch.tensor(shares, dtype=torch.float32), out.device)
+    """Write the sum of ``shares[i] * states[i]`` to ``out``, in float32 and in this order, if :func:`can_sum`."""
+    addresses = _copy_to_gpu(torch.tensor([state.data_ptr() for state in states]), out.device)
+    weights = _copy_to_gpu(torch.tensor(shares, dtype=torch.float32), out.device)
     programs = triton.cdiv(out.numel(), _SHAPE["width"])
     with torch.cuda.device(out.device):
         _add_up[(programs,)](addresses, states[0], weights, out, out.numel(), len(states), **_SHAPE)
 
 
-def _hand_over(numbers: Tensor, device: torch.device) -> Tensor:
-    """A copy on the card, for which the host does not wait."""
+def _copy_to_gpu(numbers: Tensor, device: torch.device) -> Tensor:
+    """Copy to the GPU without a host sync."""
     return numbers.pin_memory().to(device, non_blocking=True)
 
 
@@ -61,7 +61,7 @@ def _add_up(  # type: ignore[no-untyped-def]
             s = first + ahead
             is_state = s < states
             state = tl.load(addresses + s, mask=is_state, other=0).to(like.dtype)
-            state = tl.multiple_of(state, alignment)  # or it would be read number by number
+            state = tl.multiple_of(state, alignment)  # otherwise each value is read by itself
             share = tl.load(shares + s, mask=is_state, other=0.0)
             total += share * tl.load(state + at, mask=inside & is_state, other=0.0).to(tl.float32)
     tl.store(out + at, total, mask=inside)

@@ -1,7 +1,6 @@
 """Download official archives over HTTP: resume, verify and unpack them; the result appears atomically."""
 
 import contextlib
-import difflib
 import hashlib
 import http.client
 import re
@@ -17,6 +16,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 import numpy as np
+
+from vista.core.validation import suggest
 
 Progress = Callable[[int, int | None], None]  # bytes done, bytes in total (None if the server does not report it)
 _CHUNK = 1 << 20
@@ -68,9 +69,7 @@ def get(name: str, root: str | Path, progress: Progress | None = None, base_url:
         The path of the data set.
     """
     if name not in ARCHIVES:
-        close = difflib.get_close_matches(name, ARCHIVES, n=1)
-        suggestion = f"did you mean {close[0]!r}? " if close else ""
-        raise ValueError(f"data set {name!r} cannot be downloaded; {suggestion}data sets: {', '.join(ARCHIVES)}")
+        raise ValueError(f"data set {name!r} cannot be downloaded; {suggest(name, list(ARCHIVES))}")
     archive = ARCHIVES[name]
     result = Path(root).expanduser() / archive.result
     if result.exists():

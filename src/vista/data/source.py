@@ -1,7 +1,6 @@
 """The data set class, and reading a data set by name."""
 
 import dataclasses
-import difflib
 import hashlib
 import importlib
 import json
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from vista.core.validation import suggest
 from vista.files import shell
 from vista.split import stratified
 
@@ -139,16 +139,15 @@ def load(
         options = {"image_size": image_size, "skip_damaged": skip_damaged} if kind == "folder" else {}
         found = _reader(_BY_PATH[kind])(_resolve(path, root), own_validation, **options)
         return dataclasses.replace(found, name=name)
-    raise ValueError(f"data {name!r} is unknown; {_suggestion(name, kind)}data: {', '.join(names())}")
+    raise ValueError(f"data {name!r} is unknown; {_suggestion(name, kind)}")
 
 
 def _suggestion(name: str, kind: str) -> str:
-    """Suggest `folder:` or `npz:` for a path, or a name that is close to an unknown one."""
+    """Suggest `folder:` or `npz:` for a path, or else a known name."""
     is_folder = os.path.isdir(os.path.expanduser(name))
     if is_folder or (kind == name and name.endswith(".npz")):
-        return f"did you mean '{'folder' if is_folder else 'npz'}:{name}'? "
-    close = difflib.get_close_matches(kind, [*_NAMED, *_BY_PATH], n=1)
-    return f"did you mean {close[0] + (':PATH' if close[0] in _BY_PATH else '')!r}? " if close else ""
+        return f"did you mean '{'folder' if is_folder else 'npz'}:{name}'?"
+    return suggest(kind, {each.partition(":")[0]: each for each in names()})
 
 
 def path_of(name: str, root: str | Path | None = None) -> tuple[str, Path] | None:

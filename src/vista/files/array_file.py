@@ -1,4 +1,4 @@
-"""Arrays with a description in one safetensors file, the same bytes for the same content."""
+"""Arrays with a description in one safetensors file; equal content gives equal bytes."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-_KEY = "vista"  # one entry: several would be written in an order that changes from process to process
+_KEY = "vista"  # one entry, because the order of several changes between processes
 
 
 def to_bytes(arrays: Mapping[str, np.ndarray], format: str, version: str, **about: Any) -> bytes:
-    """The file's content; ``about`` is anything JSON can say."""
+    """Serialise arrays with a description; ``about`` must be serialisable as JSON."""
     description = json.dumps({"format": format, "version": version, **about}, sort_keys=True)
     return save(dict(arrays), metadata={_KEY: description})
 
 
 def read(path: str | Path, format: str, version: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Arrays and description; a damaged file, another format or another version is refused by name."""
+    """Read arrays and description; a damaged file, another format or version raises a ValueError that names it."""
     try:
         with safe_open(path, framework="numpy") as file:
             about = json.loads((file.metadata() or {}).get(_KEY, "{}"))
@@ -30,4 +30,4 @@ def read(path: str | Path, format: str, version: str) -> tuple[dict[str, np.ndar
                 raise ValueError(f"{path} is {kind} version {other}, expected {format} version {version}")
             return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
     except SafetensorError as error:
-        raise ValueError(f"{path} is damaged or cut short, no readable {format} file: {error}") from error
+        raise ValueError(f"{path} is damaged or cut short, not a readable {format} file: {error}") from error

@@ -1,7 +1,6 @@
-"""Atomic writes, and deletions that follow no symbolic link.
+"""Atomic, durable writes, and deletions that follow no symbolic link.
 
-Every step that changes the disk calls :data:`on_write`, so that tests can stop the process, or fill the disk, at each
-of them.
+Every step that changes the disk calls :data:`on_write`, so that tests can kill the process or fill the disk there.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from pathlib import Path
 from typing import Any
 
 
-def _unobserved(what: str, path: Path) -> None:
-    """Nobody listens."""
+def _ignore(what: str, path: Path) -> None:
+    """Default of :data:`on_write`."""
 
 
-on_write: Callable[[str, Path], None] = _unobserved
+on_write: Callable[[str, Path], None] = _ignore
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write under a temporary name, flush to the disk, rename.
+    """Write a file atomically: under a temporary name, fsync, rename, fsync of the folder.
 
-    The temporary name is the process's own: several may write to the same place, and the last one's content stands.
+    Each process has its own temporary name, so concurrent writers do not corrupt a file; the last version remains.
     """
     temporary = path.with_name(f"{_temporary_prefix(path)}{os.getpid()}.tmp")
     on_write("open", path)
@@ -47,7 +46,7 @@ def write(path: Path, content: bytes) -> None:
         on_write("rename", path)
         os.replace(temporary, path)
     except BaseException as error:
-        with suppress(OSError):  # what cannot be written may not be there to be taken away, or may not be
+        with suppress(OSError):  # it may not exist, or may not be deletable
             temporary.unlink()
         if isinstance(error, OSError):
             raise OSError(error.errno, f"cannot write {path}: {os.strerror(error.errno or 0)}") from error
@@ -57,22 +56,22 @@ def write(path: Path, content: bytes) -> None:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether :func:`write` gives such a name to what is not whole yet; older versions put the rank alone into it."""
+    """Whether this is a temporary name of :func:`write`; those of older versions contain the rank alone."""
     return re.fullmatch(r"\..+\.\d+(-[^.]*-\d+)?\.tmp", name) is not None
 
 
 def _temporary_prefix(path: Path) -> str:
-    """Rank and host name beside the process id: machines may share a disk, and containers a host name."""
+    """The name contains rank and host beside the process id: machines may share a disk, containers a host name."""
     rank = os.environ.get("RANK", "0")
     return f".{path.name}.{rank if rank.isdecimal() else 0}-{platform.node().replace('.', '_')}-"
 
 
 def _remove_abandoned(path: Path) -> None:
-    """Remove what processes of this machine left half-written when they were killed."""
+    """Remove temporary files of killed processes of this machine."""
     for left in path.parent.glob(f"{glob.escape(_temporary_prefix(path))}*.tmp"):
         process = left.stem.rpartition("-")[2]
         if process.isdecimal() and not _is_alive(int(process)):
-            with suppress(OSError):  # another process may remove it too
+            with suppress(OSError):  # another process may have removed it
                 left.unlink()
 
 
@@ -81,7 +80,7 @@ def _is_alive(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # somebody else's
+    except PermissionError:  # a process of another user
         pass
     return True
 
@@ -91,26 +90,25 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
+    """Read a JSON file; invalid content raises a ValueError that names it."""
     try:
         return json.loads(path.read_text("utf-8"))
     except json.JSONDecodeError as error:
-        raise ValueError(f"{path} is not JSON (line {error.lineno}): was it cut short?") from error
+        raise ValueError(f"{path} is damaged or truncated: not JSON (line {error.lineno})") from error
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is damaged: it is no UTF-8 text") from error
+        raise ValueError(f"{path} is damaged: it is not UTF-8 text") from error
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """What a JSON file of named values holds; anything else in it is refused by name."""
+    """Read a JSON file that holds an object; anything else raises a ValueError that names it."""
     values = read_json(path)
     if not isinstance(values, dict):
-        raise ValueError(
-            f"{path} is damaged: it holds {type(values).__name__}, where an object of named values belongs"
-        )
+        raise ValueError(f"{path} is damaged: it must hold a JSON object, got a {type(values).__name__}")
     return values
 
 
 def rename(source: Path, target: Path) -> None:
-    """Rename a folder, durably."""
+    """Rename a folder durably."""
     on_write("rename", target)
     os.replace(source, target)
     sync_folder(target.parent)
@@ -118,7 +116,7 @@ def rename(source: Path, target: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make names in a folder durable."""
+    """Make the names in a folder durable (fsync)."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -130,7 +128,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def reject_link(path: Path) -> None:
-    """Reject a symbolic link where a training writes or deletes: its target may belong to somebody else.
+    """Reject a symbolic link where a training writes or deletes: its target may belong to another user.
 
     Args:
         path: A file or folder in a run folder, or a path that does not exist.
@@ -147,7 +145,7 @@ def reject_link(path: Path) -> None:
 
 @contextmanager
 def _open_folder(folder: Path) -> Iterator[int]:
-    """A descriptor of the folder itself: what replaces it at its path meanwhile is not reached through it."""
+    """Open a descriptor of the folder; it keeps referring to this folder if its path is replaced."""
     reject_link(folder)
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
@@ -157,7 +155,7 @@ def _open_folder(folder: Path) -> Iterator[int]:
 
 
 def list_entries(folder: Path) -> list[str]:
-    """Names in a folder in order, none if it does not exist; a symbolic link to a folder is rejected."""
+    """List the sorted names in a folder, none if it does not exist; a symbolic link is rejected."""
     try:
         with _open_folder(folder) as handle:
             return sorted(os.listdir(handle))
@@ -182,6 +180,15 @@ def delete_entries(folder: Path, names: Iterable[str]) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and its parents unless it exists; a symbolic link is rejected."""
+    """Make a folder and its missing parents durably; a symbolic link is rejected.
+
+    Args:
+        folder: The folder, which may exist. The parent of every new folder is flushed to the disk, so that a power
+            failure cannot lose a folder after a file in it was written.
+    """
     reject_link(folder)
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
+    for path in reversed(missing):
+        with suppress(PermissionError):  # a parent that may be written to but not read cannot be opened for fsync
+            sync_folder(path.parent)

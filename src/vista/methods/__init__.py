@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import importlib
 import pkgutil
@@ -11,7 +10,7 @@ import typing
 from dataclasses import dataclass
 from typing import Any
 
-from vista.core.validation import IN_WORDS, as_recorded
+from vista.core.validation import IN_WORDS, as_recorded, suggest
 from vista.methods.base import Batch, EarlierRun, EpochEnd, Family, Method, Task, WholeBatch, WrittenOnce
 
 __all__ = [
@@ -93,9 +92,7 @@ def choose(spec: str, options: dict[str, Any] | None = None) -> Chosen:
     name, *pairs = spec.split(":")
     known = available()
     if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
-        suggestion = f"did you mean {close[0]!r}? " if close else ""
-        raise ValueError(f"unknown method {name!r}; {suggestion}`vista methods` lists all methods")
+        raise ValueError(f"unknown method {name!r}; {suggest(name, list(known))} (`vista methods` describes them)")
     method = known[name]
     hints = typing.get_type_hints(method.Config)
     texts = {key.replace("-", "_"): text for key, _, text in (pair.partition("=") for pair in pairs)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import os
@@ -13,6 +12,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+from vista.core.validation import suggest
 from vista.models import densenet, preact_resnet, resnet, small, vgg, vit
 from vista.models.staged import Network
 
@@ -102,11 +102,7 @@ def is_from_outside(name: str) -> bool:
 def _find(name: str) -> Network:
     if name in _NETWORKS:
         return _NETWORKS[name]
-    close = difflib.get_close_matches(name.lower().replace("_", "-"), names(), n=1)
-    suggestion = f"did you mean {close[0]!r}? " if close else ""
-    raise ValueError(
-        f"network {name!r} is unknown; {suggestion}networks: {', '.join(names())}; custom: package.module:function"
-    )
+    raise ValueError(f"network {name!r} is unknown; {suggest(name, names())} (custom: package.module:function)")
 
 
 def _build_custom(name: str, sizes: dict[str, int]) -> object:

@@ -1,6 +1,5 @@
-"""Noisy labels as saved, hashed artefacts: a pure function of the true labels, a specification and a seed."""
+"""Noise models: noisy labels from the true labels, a specification and a seed; saved in a file with a hash."""
 
-import difflib
 import hashlib
 import json
 from collections.abc import Sequence
@@ -11,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from vista.core.validation import suggest
 from vista.files import array_file, atomic
-from vista.noise.label_files import checked_labels, read_human_labels, read_label_file
+from vista.noise.label_files import check_labels, read_human_labels, read_label_file
 
 FORMAT = "vista.noise"
 VERSION = "1"
-_STREAM = 0x6E6F6973  # keeps the noise draws apart from every other use of the same seed
+_STREAM = 0x6E6F6973  # makes the draws of the noise independent of other uses of the seed
 _EXAMPLES = {
     "none": "none",
     "symmetric": "symmetric:0.4",
@@ -29,7 +29,7 @@ _EXAMPLES = {
 
 @dataclass(frozen=True)
 class Noise:
-    """A parsed specification: what kind of noise, at which rate, or from which file."""
+    """A parsed specification: kind of noise, and its rate or file."""
 
     kind: str
     rate: Decimal | None = None
@@ -37,19 +37,21 @@ class Noise:
 
     @property
     def spec(self) -> str:
-        """The specification in one canonical spelling: `symmetric:0.40` is `symmetric:0.4`."""
+        """The specification in canonical form: `symmetric:0.40` becomes `symmetric:0.4`."""
         if self.rate is not None:
             return f"{self.kind}:{self.rate.normalize():f}"
         return self.kind if self.path is None else f"{self.kind}:{self.path}"
 
 
 def parse(spec: str) -> Noise:
-    """Read `none`, `symmetric:RATE`, `asymmetric:RATE`, `pairflip:RATE`, `human` or `file:PATH`."""
+    """Parse `none`, `symmetric:RATE`, `asymmetric:RATE`, `pairflip:RATE`, `human` or `file:PATH`.
+
+    >>> parse("symmetric:0.40").spec
+    'symmetric:0.4'
+    """
     kind, colon, value = spec.strip().partition(":")
     if kind not in _EXAMPLES:
-        nearest = difflib.get_close_matches(kind, _EXAMPLES, n=1, cutoff=0.0)[0]
-        known = ", ".join(_EXAMPLES.values())
-        raise ValueError(f"noise {spec!r} is unknown; the nearest known is {_EXAMPLES[nearest]!r} (known: {known})")
+        raise ValueError(f"noise {spec!r} is unknown; {suggest(kind, _EXAMPLES)}")
     if kind == "file":
         if not value:
             raise ValueError(f"noise {spec!r} names no file; write it as {_EXAMPLES['file']!r}")
@@ -64,12 +66,24 @@ def parse(spec: str) -> Noise:
 
 
 def symmetric(labels: np.ndarray, num_classes: int, rate: float | Decimal, seed: int) -> np.ndarray:
-    """Change exactly floor(rate * N) labels to y' = (y + r) mod K with r uniform in 1..K-1; int64 [N].
+    """Change exactly floor(rate * N) labels to y' = (y + r) mod K with r uniform in 1..K-1.
 
-    At one seed a higher rate changes the same samples in the same way, and more.
+    With the same seed, a higher rate changes the same samples in the same way, and more of them.
+
+    Args:
+        labels: True labels, [N].
+        num_classes: Number of classes K.
+        rate: Share of labels to change.
+        seed: Seed of the draw, at least 0.
+
+    Returns:
+        Labels, int64 [N].
+
+    >>> int((symmetric(np.zeros(10, int), 3, 0.4, seed=0) != 0).sum())
+    4
     """
-    given = checked_labels(labels, num_classes)
-    chosen, generator = _chosen(len(given), num_classes, rate, seed)
+    given = check_labels(labels, num_classes)
+    chosen, generator = _choose(len(given), num_classes, rate, seed)
     shift = generator.integers(1, num_classes, size=len(given))[: len(chosen)]
     given[chosen] = (given[chosen] + shift) % num_classes
     return given
@@ -78,38 +92,49 @@ def symmetric(labels: np.ndarray, num_classes: int, rate: float | Decimal, seed:
 def asymmetric(
     labels: np.ndarray, num_classes: int, rate: float | Decimal, seed: int, mapping: Sequence[int] | np.ndarray
 ) -> np.ndarray:
-    """Change exactly floor(rate * N) labels to y' = mapping[y]; int64 [N]. `mapping` moves every class."""
-    given = checked_labels(labels, num_classes)
+    """Change exactly floor(rate * N) labels to y' = mapping[y].
+
+    Args:
+        labels: True labels, [N].
+        num_classes: Number of classes K.
+        rate: Share of labels to change.
+        seed: Seed of the draw, at least 0.
+        mapping: A permutation of the classes that maps none to itself, see :func:`cycle_mapping`.
+
+    Returns:
+        Labels, int64 [N].
+    """
+    given = check_labels(labels, num_classes)
     moved = np.asarray(mapping)
     if moved.shape != (num_classes,) or not np.array_equal(np.sort(moved), np.arange(num_classes)):
-        raise ValueError(f"mapping must hold each class 0..{num_classes - 1} once, but it is {moved.tolist()}")
+        raise ValueError(f"mapping must hold each class 0 to {num_classes - 1} once, got {moved.tolist()}")
     fixed = np.flatnonzero(moved == np.arange(num_classes))
     if len(fixed):
-        raise ValueError(f"mapping[{fixed[0]}] is {fixed[0]}: every class must go to another one")
-    chosen, _ = _chosen(len(given), num_classes, rate, seed)
+        raise ValueError(f"mapping[{fixed[0]}] must be another class, got {fixed[0]}")
+    chosen, _ = _choose(len(given), num_classes, rate, seed)
     given[chosen] = moved[given[chosen]]
     return given
 
 
 def cycle_mapping(num_classes: int, groups: Sequence[int] | None = None) -> np.ndarray:
-    """Send each class to the next of its group, the last to the first; one group (i -> i+1 mod K) without `groups`."""
+    """Map each class to the next of its group, the last to the first; without `groups`, i to i+1 mod K."""
     if num_classes < 2:
-        raise ValueError(f"num_classes is {num_classes}, but a class can only be taken for another one among 2 or more")
+        raise ValueError(f"num_classes must be at least 2, got {num_classes}")
     group_of = np.zeros(num_classes, dtype=np.int64) if groups is None else np.asarray(groups)
     if group_of.shape != (num_classes,):
-        raise ValueError(f"groups has {group_of.size} entries, but num_classes is {num_classes}")
+        raise ValueError(f"groups must have {num_classes} entries, one per class, got {group_of.size}")
     mapping = np.empty(num_classes, dtype=np.int64)
     for group in np.unique(group_of):
         members = np.flatnonzero(group_of == group)
         if len(members) == 1:
-            raise ValueError(f"group {group} holds class {members[0]} alone, which leaves it no class to be taken for")
+            raise ValueError(f"group {group} must have at least 2 classes, got class {members[0]} alone")
         mapping[members] = np.roll(members, -1)
     return mapping
 
 
 @dataclass(frozen=True, eq=False)
 class NoisyLabels:
-    """The labels a run is given beside those the data came with."""
+    """Labels given to a run, and the labels of the data."""
 
     given: np.ndarray  # int64 [N], -1 where there is none
     true: np.ndarray  # int64 [N]
@@ -118,7 +143,7 @@ class NoisyLabels:
 
     @property
     def hash(self) -> str:
-        """SHA-256 of given, true and specification; of a label file only its labels count, not where it lies."""
+        """SHA-256 of given labels, true labels and specification, without the path of a label file."""
         spec = "file" if self.spec.startswith("file:") else self.spec
         head = json.dumps([FORMAT, VERSION, spec, len(self.given)])
         digest = hashlib.sha256(head.encode())
@@ -127,12 +152,12 @@ class NoisyLabels:
         return digest.hexdigest()
 
     def rate(self, among: np.ndarray) -> float:
-        """Of these samples' labels, the share that differ from the true ones; one that is missing is no label."""
+        """Compute the share of wrong labels of these samples; those without a label are left out."""
         labelled = among[self.given[among] >= 0]
         return float(np.mean(self.given[labelled] != self.true[labelled])) if len(labelled) else 0.0
 
     def save(self, path: str | Path) -> None:
-        """Write a safetensors file; it appears under its name only when complete."""
+        """Write a safetensors file, atomically."""
         content = array_file.to_bytes(
             {"given": self.given, "true": self.true}, FORMAT, VERSION, spec=self.spec, seed=self.seed, hash=self.hash
         )
@@ -140,14 +165,16 @@ class NoisyLabels:
 
     @classmethod
     def load(cls, path: str | Path) -> "NoisyLabels":
-        """Read what `save` wrote; a damaged file or another format is refused by name."""
+        """Read a file of :meth:`save`; a damaged file or another format raises a ValueError that names it."""
         arrays, about = array_file.read(path, FORMAT, VERSION)
         try:
             labels = cls(arrays["given"], arrays["true"], about["spec"], int(about["seed"]))
         except KeyError as error:
-            raise ValueError(f"{path} is no readable {FORMAT} file: {error} is missing") from error
+            raise ValueError(f"{path} is damaged: {error} is missing") from error
         if labels.hash != about.get("hash"):
-            raise ValueError(f"{path} is damaged: its labels hash to {labels.hash}, it says {about.get('hash')}")
+            raise ValueError(
+                f"{path} is damaged: the hash of its labels must be {about.get('hash')}, got {labels.hash}"
+            )
         return labels
 
 
@@ -162,14 +189,24 @@ def make(
     names: Sequence[str] = (),
     files: Sequence[str] | None = None,
 ) -> NoisyLabels:
-    """The labels that `spec` makes of `source_labels`; `groups` shapes asymmetric noise, `root` holds human labels.
+    """Make the noisy labels of a specification.
 
-    Asymmetric noise moves a label to the next class of its group, pairflip to the next class whatever the groups.
-    Drawn noise changes labels of the samples `among` alone, if these are named. `names` are those of the classes,
-    `files` where the samples lie.
+    Args:
+        spec: Specification, see :func:`parse`.
+        source_labels: Labels of the data, [N].
+        num_classes: Number of classes.
+        seed: Seed of the draw.
+        groups: Group of each class; asymmetric noise maps a class to the next of its group, pairflip ignores groups.
+        root: Folder of the human labels.
+        among: Samples whose labels drawn noise may change; all by default.
+        names: Names of the classes, for messages about label files.
+        files: File of each sample, to check the lines of a label file.
+
+    Returns:
+        The given and the true labels.
     """
     noise = parse(spec)
-    true = checked_labels(source_labels, num_classes)
+    true = check_labels(source_labels, num_classes)
     given, changed = true.copy(), slice(None) if among is None else among
     if noise.kind == "symmetric":
         assert noise.rate is not None
@@ -187,21 +224,21 @@ def make(
 
 
 def _rate(value: Any) -> Decimal:
-    # The text of a rate is what the user meant: 0.29 * 100 is 28.99... in binary, and 29 in decimal.
+    # The rate is taken as written: 0.29 * 100 is 28.99... in binary and 29 in decimal.
     try:
         rate = Decimal(str(value))
     except InvalidOperation:
-        raise ValueError(f"the noise rate is {value!r}, which is no number; it must lie between 0 and 1") from None
+        raise ValueError(f"noise rate must be a number between 0 and 1, got {value!r}") from None
     if not (rate.is_finite() and 0 <= rate <= 1):
-        raise ValueError(f"the noise rate is {value}, but it must lie between 0 and 1")
+        raise ValueError(f"noise rate must be between 0 and 1, got {value}")
     return rate
 
 
-def _chosen(count: int, num_classes: int, rate: float | Decimal, seed: int) -> tuple[np.ndarray, np.random.Generator]:
-    """The floor(rate * count) positions to change, and the generator to go on with."""
+def _choose(count: int, num_classes: int, rate: float | Decimal, seed: int) -> tuple[np.ndarray, np.random.Generator]:
+    """Draw the floor(rate * count) positions to change; return them and the generator for further draws."""
     if num_classes < 2:
-        raise ValueError(f"num_classes is {num_classes}, but a label can only be changed among 2 or more")
+        raise ValueError(f"num_classes must be at least 2, got {num_classes}")
     if seed < 0:
-        raise ValueError(f"seed is {seed}, but it must be 0 or more")
+        raise ValueError(f"seed must be at least 0, got {seed}")
     generator = np.random.default_rng([seed, _STREAM])
     return generator.permutation(count)[: int(_rate(rate) * count)], generator

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import pkgutil
 
+from vista.core.validation import suggest
 from vista.reproduce import studies
 from vista.reproduce.grid import Study
 
@@ -44,7 +44,5 @@ def load_study(name: str) -> Study:
     'The schedule of beta'
     """
     if name not in _all_studies():
-        close = difflib.get_close_matches(name, study_names(), n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"name must be one of {', '.join(study_names())}, got {name!r}{hint}")
+        raise ValueError(f"table or figure {name!r} is unknown; {suggest(name, study_names())}")
     return _all_studies()[name]

@@ -1,63 +1,137 @@
-"""Several methods over several seeds: which runs that means, and what they came to together."""
+"""Compare several methods over several seeds: ``vista.compare``, its plan and its rows."""
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vista.core.validation import suggest
 from vista.methods import Chosen, available, choose
 from vista.metrics import mean_and_error
 from vista.runs.config import TrainConfig
 from vista.runs.folder import RunFolder
-from vista.training.scheduler import Job
+from vista.training.api import OnEvent, data_name, execute_jobs, make_config, method_name, output_folder
+from vista.training.preflight import check_same_run
+from vista.training.resolve import resolve
+from vista.training.scheduler import Job, on_gpu
 
 ALL = "all"
+DEFAULT_METHODS = ("ce", "vista", "vista-light")
 
 
 @dataclass(frozen=True)
 class Entry:
     """A method of a comparison, and its runs, one per seed."""
 
-    method: str  # as it was asked for, options included
+    method: str  # as requested, with its options
     chosen: Chosen
     jobs: list[Job]
 
 
-def plan(
-    base: TrainConfig, methods: Sequence[str], seeds: int, out: Path, name: Callable[[Chosen], str]
-) -> list[Entry]:
-    """Every method with the seeds ``0 .. seeds - 1``, each run in ``out/<name>-seed<k>``; a method counts once."""
+def compare(
+    methods: Sequence[str] = DEFAULT_METHODS,
+    seeds: int = 3,
+    config: TrainConfig | None = None,
+    out: str | Path | None = None,
+    on_event: OnEvent | None = None,
+    *,
+    at_once: int | None = None,
+    preset: str = "auto",
+    fresh: bool = False,
+    **fields: Any,
+) -> list[dict[str, Any]]:
+    """Train every method with every seed on the same labels, as ``vista compare`` does.
+
+    Finished runs in ``out`` are reused, and interrupted ones are resumed.
+
+    Args:
+        methods: Names of methods, with options as in ``vista:tau=0.02``; ``all`` stands for every method.
+        seeds: Number of seeds: 3 means 0, 1 and 2.
+        config: The configuration that the runs share; by default the preset for the data and noise in ``fields``.
+        out: The folder of the runs; by default ``runs/compare-DATA-NOISE``.
+        on_event: Called with the job (``config``, ``out``) and each event of :mod:`vista.training.events`.
+        at_once: Concurrent runs; by default 5 on a GPU and 1 on the CPU. On the CPU, more than one starts processes,
+            so a script must call this below ``if __name__ == "__main__":``.
+        preset: ``auto``, ``digits``, ``clean`` or ``noisy``: the defaults, unless ``config`` is given.
+        fresh: Replace runs in the same folder instead of reusing or resuming them.
+        **fields: Fields of :class:`vista.runs.config.TrainConfig`. They override ``config`` and the preset.
+
+    Returns:
+        The ``rows`` of ``vista compare --json``, one per method: ``method``, ``seeds``, ``best`` and ``last`` (``mean``
+        and ``se`` of the test accuracy), ``deviation_gap``, ``anchors_max``, ``seconds``, ``reconstruction`` and
+        ``runs``. Accuracies and gaps are in percent. A failed run has its message in ``error``; if all runs fail for
+        the same reason, that error is raised.
+
+    Example:
+        >>> import vista
+        >>> rows = vista.compare(["ce", "vista"], seeds=3, noise="symmetric:0.4")  # doctest: +SKIP
+        >>> [(row["method"], row["best"]["mean"]) for row in rows]  # doctest: +SKIP
+        [('ce', 92.0), ('vista', 95.3)]
+    """
+    entries = plan(make_config(config, preset, fields), methods, seeds, out)
+    jobs = jobs_of(entries)
+    check_folders(jobs, fresh)
+    if at_once is None and not on_gpu(jobs):
+        at_once = 1
+    execute_jobs(jobs, on_event or (lambda _job, _event: None), at_once, fresh=fresh)
+    return rows_of(entries)
+
+
+def plan(base: TrainConfig, methods: Sequence[str], seeds: int, out: str | Path | None = None) -> list[Entry]:
+    """The runs of every method with the seeds ``0 .. seeds - 1``, each in ``out/METHOD-seedN``.
+
+    Two spellings of the same method and options are one entry: ``vista-light`` is ``vista:tau=0.01``.
+    """
     if seeds < 1:
-        raise ValueError(f"seeds is {seeds}, but at least 1 is needed (3 means the seeds 0, 1 and 2)")
+        raise ValueError(f"seeds must be at least 1, got {seeds} (3 means the seeds 0, 1 and 2)")
     if not methods:
-        raise ValueError("methods is empty, but at least one is needed, as in ce,vista")
-    entries: dict[tuple[str, str], Entry] = {}  # by what is trained: vista-light is vista:tau=0.01
-    for method in _expanded(methods):
+        raise ValueError("methods must name at least one method, as in ce,vista, got none")
+    folder = output_folder(out, f"compare-{data_name(base)}")
+    entries: dict[tuple[str, str], Entry] = {}
+    for method in _expand_all(methods):
         chosen = choose(method)
         config = dataclasses.replace(base, method=chosen.name, options=chosen.options)
-        jobs = [Job(dataclasses.replace(config, seed=k), out / f"{name(chosen)}-seed{k}") for k in range(seeds)]
+        paths = [folder / f"{method_name(chosen)}-seed{seed}" for seed in range(seeds)]
+        jobs = [Job(dataclasses.replace(config, seed=seed), path) for seed, path in enumerate(paths)]
         same = (chosen.method.name, json.dumps(chosen.options, sort_keys=True))
         entries.setdefault(same, Entry(method, chosen, jobs))
     return list(entries.values())
 
 
-def _expanded(methods: Sequence[str]) -> list[str]:
-    """The methods with ``all`` written out; a word that is nearest to it is told so."""
+def jobs_of(entries: Sequence[Entry]) -> list[Job]:
+    """All runs of a comparison."""
+    return [job for entry in entries for job in entry.jobs]
+
+
+def check_folders(jobs: Sequence[Job], fresh: bool) -> None:
+    """Reject folders that hold other runs, before anything is trained."""
+    for job in () if fresh else jobs:
+        check_same_run(resolve(job.config).config, RunFolder(job.out))
+
+
+def _expand_all(methods: Sequence[str]) -> list[str]:
     found: list[str] = []
     for method in methods:
         name, given, _ = method.partition(":")
-        nearest = difflib.get_close_matches(name, [*available(), ALL], n=1, cutoff=0.0)[0]
+        known = [*available(), ALL]
+        if name not in known:
+            raise ValueError(f"unknown method {name!r}; {suggest(name, known)} (`vista methods` describes them)")
         if name == ALL and given:
-            raise ValueError(f"methods has {method!r}, but {ALL} takes no options")
-        if nearest == ALL and name != ALL:
-            raise ValueError(f"method {name!r} is unknown; nearest is {ALL!r} (`vista methods` lists all)")
+            raise ValueError(f"{ALL} takes no options, got {method!r}")
         found += available() if name == ALL else [method]
     return found
+
+
+def rows_of(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """The rows of executed runs; if all runs failed for the same reason, that error is raised."""
+    errors = [job.error for job in jobs_of(entries)]
+    if errors[0] is not None and len({str(error) if error is not None else None for error in errors}) == 1:
+        raise errors[0]
+    return [summary(entry) for entry in entries]
 
 
 def summary(entry: Entry) -> dict[str, Any]:
@@ -79,7 +153,7 @@ def summary(entry: Entry) -> dict[str, Any]:
 
 
 def run_summary(job: Job) -> dict[str, Any]:
-    """What one run adds to its method's row."""
+    """One run of a method's row."""
     values: dict[str, Any] = {"seed": job.config.seed, "run": str(job.out)}
     if job.metrics is None:
         nothing = dict.fromkeys(("best", "last", "best_epoch", "deviation_gap", "anchors_max", "seconds"))

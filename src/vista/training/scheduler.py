@@ -25,6 +25,7 @@ from vista.training.loop import train
 from vista.training.resolve import device_name
 
 RUNS_PER_GPU = 5
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 @dataclass
@@ -120,7 +121,10 @@ def on_gpu(jobs: list[Job]) -> bool:
 
 @contextmanager
 def stop_on_signals() -> Iterator[Stop]:
-    """Ctrl-C, SIGTERM and a closed terminal request a checkpoint and a stop; a second Ctrl-C stops immediately."""
+    """Request a checkpoint and a stop on Ctrl-C, on SIGTERM, when the terminal closes, and on SIGUSR1 and SIGUSR2.
+
+    Clusters send the latter two before they pre-empt a job. A second Ctrl-C stops immediately.
+    """
     stop = Stop()
 
     def request(number: int, _frame: FrameType | None) -> None:
@@ -128,7 +132,7 @@ def stop_on_signals() -> Iterator[Stop]:
             raise KeyboardInterrupt
         stop.signal = number
 
-    with handle_signals((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), request):
+    with handle_signals(STOP_SIGNALS, request):
         yield stop
 
 

@@ -198,7 +198,7 @@ def test_the_folder_of_another_training_is_rejected(tmp_path: Path) -> None:
     [
         ({"val_labels": [0, 0, 0]}, "num_classes must be at least 2, got 1"),
         ({"val_labels": torch.zeros(0, dtype=torch.long)}, "num_classes must be at least 2, got 0"),
-        ({"val_labels": LABELS, "num_classes": 2}, r"val_labels\[2\] is 2, but num_classes is 2"),
+        ({"val_labels": LABELS, "num_classes": 2}, r"val_labels\[2\] must be 0 to 1, got 2"),
         ({"val_labels": LABELS, "classes": ["a"], "num_classes": 3}, "classes has 1 names, but num_classes is 3"),
         ({"val_labels": LABELS, "true_labels": [0]}, "true_labels has 1 entries, but val_labels has 6"),
     ],
@@ -225,7 +225,7 @@ def test_a_config_that_json_cannot_encode_is_rejected_by_key(tmp_path: Path, con
 def test_invalid_logits_are_rejected_and_nothing_is_recorded(tmp_path: Path) -> None:
     recorder = TrajectoryRecorder(tmp_path, LABELS)
     good = logits_of(HAND[0])
-    with pytest.raises(ValueError, match="val_logits has 5 rows, but there are 6 val_labels"):
+    with pytest.raises(ValueError, match="val_logits must have 6 rows, one for each of val_labels, got 5"):
         recorder.end_epoch(good[:5])
     with pytest.raises(ValueError, match="names 5 of 6 samples; the first absent one is 5"):
         recorder.end_epoch(good[:5], val_index=[0, 1, 2, 3, 4])

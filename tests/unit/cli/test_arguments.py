@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from vista.cli.arguments import method_name, place_name
 from vista.cli.train import read
 from vista.methods import available, choose
-from vista.runs.config import MAX_SEED, PRESETS
+from vista.runs.config import MAX_SEED, PRESETS, TrainConfig
+from vista.training.api import data_name, method_name
 
 from .conftest import Vista
 
@@ -89,7 +89,7 @@ def test_an_option_of_the_method_named_like_one_of_the_training_does_not_touch_i
     [
         (["--epochs", "1"], "epochs is 1, but a run has at least 2"),
         (["--method", "ce", "--epochs", "0"], "epochs is 0, but a run has at least 2"),
-        (["--tau", "3"], "tau is 3.0"),
+        (["--tau", "3"], "tau must be a fraction"),
         (["--lr", "inf"], "lr is inf, but it must be finite, such as 0.1"),
         (["--weight-decay", "nan"], "weight_decay is nan, but it must be finite"),
         (["--momentum", "inf"], "momentum is inf, but it must be finite"),
@@ -131,9 +131,9 @@ def test_an_unknown_option_names_the_nearest(vista: Vista) -> None:
 
 
 def test_names_of_folders_are_safe_and_tell_what_differs() -> None:
-    assert place_name("digits", "symmetric:0.4") == "digits-symmetric-0.4"
-    assert place_name("npz:/tmp/a b/../c;rm.npz", "none") == "npz-c-rm.npz-none"
-    assert place_name("folder:/", "file:labels.csv") == "folder-file-labels.csv"
+    assert data_name(TrainConfig("digits", noise="symmetric:0.4")) == "digits-symmetric-0.4"
+    assert data_name(TrainConfig("npz:/tmp/a b/../c;rm.npz")) == "npz-c-rm.npz-none"
+    assert data_name(TrainConfig("folder:/", noise="file:labels.csv")) == "folder-file-labels.csv"
     assert method_name(choose("vista-light")) == "vista-light"
     assert method_name(choose("vista:tau=0.02:k=3")) == "vista-tau0.02-k3.0"
     assert method_name(choose("vista:tau=0")) == "vista"

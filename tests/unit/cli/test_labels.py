@@ -63,13 +63,13 @@ def test_noise_is_drawn_for_the_samples_that_are_not_tested(vista: Vista, given:
 def test_lists_and_labels_do_not_overwrite_the_run(vista: Vista, trained: Path) -> None:
     said = vista("labels", "trained", "--clean", "trained/config.json")
     assert said.code == 2
-    assert "clean is trained/config.json, which is part of the run" in said.err
+    assert "clean must be another file, got trained/config.json: it is part of the run" in said.err
     Path("file").touch()
-    assert "out is file, which is a file, but a folder is needed" in vista("labels", "trained", "--out", "file").err
+    assert "out must be a folder, got the file file" in vista("labels", "trained", "--out", "file").err
     assert vista("labels", "trained", "--out", "file").code == 2
     for clean, why in (
-        ("labels.npz", "is labels.npz, but it must end in .csv"),
-        ("trained/suspected_labels.csv", "where the list of suspected labels goes"),
+        ("labels.npz", "clean must end in .csv, got labels.npz"),
+        ("trained/suspected_labels.csv", "the list of suspected labels is written there"),
     ):
         said = vista("labels", "trained", "--clean", clean)
         assert said.code == 2

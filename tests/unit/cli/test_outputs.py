@@ -39,7 +39,7 @@ def test_an_output_ends_as_its_kind_does(
     Path(name).write_bytes(b"precious")
     said = vista(command, "trained", *(("--data", data) if command == "predict" else ()), option, name)
     argument = {"-o": "out"}.get(option, option.removeprefix("--"))
-    assert (said.code, said.err) == (2, f"vista: error: {argument} is {name}, but it must end in {endings}\n")
+    assert (said.code, said.err) == (2, f"vista: error: {argument} must end in {endings}, got {name}\n")
     assert Path(name).read_bytes() == b"precious"
 
 
@@ -62,7 +62,7 @@ def test_an_export_does_not_overwrite_a_part_of_a_recorded_training(vista: Vista
     before = Path("recorded/coverage.safetensors").read_bytes()
     said = vista("export", "trained", "--to", "recorded/coverage.safetensors")
     assert said.code == 2
-    assert "to is recorded/coverage.safetensors, which is part of the run" in said.err
+    assert "to must be another file, got recorded/coverage.safetensors: it is part of the run" in said.err
     assert Path("recorded/coverage.safetensors").read_bytes() == before
     assert vista("export", "trained", "--to", "recorded/net.safetensors").code == 0, "what else lies there is nobody's"
     Path("own").mkdir()
@@ -73,9 +73,9 @@ def test_a_report_does_not_overwrite_what_it_draws(vista: Vista, trajectory: Pat
     before = trajectory.read_bytes()
     said = vista("report", str(trajectory), "-o", f"./{trajectory}")
     assert said.code == 2
-    assert "out is trajectory.npz, which holds what is drawn: name another file, such as trajectory.html" in said.err
+    assert "out must be another file, such as trajectory.html, got trajectory.npz: it holds what is drawn" in said.err
     shutil.copy(trajectory, "odd.html")
-    assert "out is odd.html, which holds what is drawn" in vista("report", "odd.html", "-o", "odd.html").err
+    assert "got odd.html: it holds what is drawn" in vista("report", "odd.html", "-o", "odd.html").err
     assert trajectory.read_bytes() == Path("odd.html").read_bytes() == before
 
 
@@ -91,7 +91,7 @@ def relabelled(vista: Vista, data: str, small: tuple[str, ...]) -> Path:
 def test_labels_that_a_run_was_trained_on_stay(vista: Vista, relabelled: Path, data: str) -> None:
     before = Path("labels.csv").read_bytes()
     Path("labels-2.csv").write_text("from before")
-    taken = "is {}, which holds the labels that the run was trained on: name another file, such as labels-3.csv\n"
+    taken = "must be another file, such as labels-3.csv, got {}: it holds the labels that the run was trained on\n"
     Path("link.csv").symlink_to("labels.csv")
     said = vista("labels", "relabelled", "--clean", "labels.csv")
     assert (said.code, said.err) == (2, f"vista: error: clean {taken.format('labels.csv')}")
@@ -102,7 +102,7 @@ def test_labels_that_a_run_was_trained_on_stay(vista: Vista, relabelled: Path, d
     assert vista("labels", "relabelled", "--clean", "labels-3.csv").code == 0
     config = json.loads((relabelled / "config.json").read_text())
     (relabelled / "config.json").write_text(json.dumps({**config, "noise": "file:labels-3.csv"}))
-    assert "such as labels-4.csv\n" in vista("labels", "relabelled", "--clean", "labels-3.csv").err
+    assert "such as labels-4.csv, got" in vista("labels", "relabelled", "--clean", "labels-3.csv").err
     assert Path("labels.csv").read_bytes() == before
 
 
@@ -114,7 +114,7 @@ def test_lists_of_suspects_do_not_overwrite_the_labels_either(vista: Vista, rela
     said = vista("labels", "relabelled", "--out", ".")
     assert (said.code, said.err) == (
         2,
-        "vista: error: out is ., but its suspected_labels.csv holds the labels that the run was trained on: "
-        "name another folder\n",
+        "vista: error: out must be another folder, got .: its suspected_labels.csv holds the labels that the run was "
+        "trained on\n",
     )
     assert Path("suspected_labels.csv").read_bytes() == before

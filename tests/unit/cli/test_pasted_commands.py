@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vista.cli import failures
+from vista.cli import errors
 from vista.runs.folder import RunFolder
 from vista.training.events import Interrupted
 from vista.training.network import check_code_is_trusted
@@ -31,9 +31,9 @@ def words_of(command: str) -> list[str]:
 def test_how_to_go_on_can_be_pasted(vista: Vista, trained: Path, name: str, capfd: pytest.CaptureFixture[str]) -> None:
     trained.rename(name)
     Path(name, "metrics.json").unlink()
-    assert failures.stopped(Interrupted(Path(name), signal.SIGINT)) == 128 + signal.SIGINT
+    assert errors.report_stop(Interrupted(Path(name), signal.SIGINT)) == 128 + signal.SIGINT
     told = [
-        capfd.readouterr().err.partition("Go on with: ")[2],
+        capfd.readouterr().err.partition("To resume: ")[2],
         vista("evaluate", f"./{name}").err.split("`")[1],
         vista("reproduce", "--add", f"./{name}").out.split("`")[1],
     ]
@@ -48,8 +48,8 @@ def test_how_to_go_on_can_be_pasted(vista: Vista, trained: Path, name: str, capf
 def test_how_to_name_a_network_can_be_pasted(trained: Path, capfd: pytest.CaptureFixture[str]) -> None:
     config = json.loads((trained / "config.json").read_text())
     (trained / "config.json").write_text(json.dumps({**config, "network": "my nets:f"}))
-    failures.stopped(Interrupted(trained, signal.SIGINT))
-    command = capfd.readouterr().err.partition("Go on with: ")[2]
+    errors.report_stop(Interrupted(trained, signal.SIGINT))
+    command = capfd.readouterr().err.partition("To resume: ")[2]
     assert words_of(command) == ["resume", "trained", "--network", "my nets:f"]
     with pytest.raises(ValueError, match="if you trust it, add --network 'my nets:f' "):
         check_code_is_trusted(RunFolder(trained).config(), None)
@@ -61,5 +61,5 @@ def test_how_to_get_data_can_be_pasted(vista: Vista, root: str) -> None:
     told = next(row["place"] for row in rows if row["name"] == "cifar10")
     assert words_of(told) == ["data", "get", "cifar10", "--root", f"./{root}" if root[0] == "-" else root]
     said = vista("data", "get", root.lstrip("-")).err
-    command = said.partition("root is not given: ")[2].rpartition(", or set")[0]
+    command = said.split("`")[1]
     assert words_of(command) == ["data", "get", root.lstrip("-"), "--root", "DIR"]

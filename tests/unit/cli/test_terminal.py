@@ -150,7 +150,7 @@ def printed(table: Table, width: int) -> str:
 def test_numbers_of_a_runs_table_are_whole_on_a_narrow_terminal(width: int) -> None:
     numbers = {"top1": 1.0, "top5": 1.0, "nll": 1.2345, "ece": 0.1234, "aurc": 0.2345}
     metrics = {which: {"epoch": 187, "val": numbers, "test": numbers} for which in ("best", "last")}
-    text = printed(report_table("vista on digits", metrics), width)
+    text = printed(report_table(TrainConfig(), metrics), width)
     words = text.split()
     assert "…" not in text
     assert [words.count(number) for number in ("100.00", "1.2345", "12.34", "23.45")] == [8, 4, 4, 4]

@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
-from vista.cli import execute, terminal
+from vista.cli import terminal
 from vista.runs.folder import RunFolder
+from vista.training import api
 from vista.training.events import Interrupted
 from vista.training.scheduler import Job
 
@@ -25,6 +26,7 @@ from .conftest import Vista, in_two_processes
 
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]")
 Small = tuple[str, ...]
+pytestmark = pytest.mark.filterwarnings("default:.*(was restored|holds the old run).*:UserWarning")
 
 
 def test_plain_output_is_rows_without_control_characters(vista: Vista, small: Small) -> None:
@@ -35,14 +37,14 @@ def test_plain_output_is_rows_without_control_characters(vista: Vista, small: Sm
     assert rows == ["1", "2", "3"]
     assert "epoch        lr  train loss  val acc  test acc   beta  anchors" in said.out
     place = Path("runs/npz-blobs.npz-symmetric-0.2-vista-seed0")
-    assert f"saved in {place}" in said.out
+    assert f"Saved in {place}" in said.out
     metrics = json.loads((place / "metrics.json").read_text())
     assert f"{100 * metrics['best']['test']['top1']:.2f}" in said.out
 
 
 def test_quiet_prints_the_result_only(vista: Vista, small: Small) -> None:
     said = vista("train", *small, "--out", "run", "--quiet")
-    assert "saved in run" in said.out
+    assert "Saved in run" in said.out
     assert "train loss" not in said.out
     assert said.err == ""
 
@@ -60,10 +62,10 @@ def test_the_same_command_uses_what_is_there_and_fresh_begins_anew(vista: Vista,
     vista("train", *small, "--out", "run", "--quiet")
     mark = Path("run/report.html")
     mark.touch()
-    assert "had finished before" in vista("train", *small, "--out", "run").out
+    assert "has already finished" in vista("train", *small, "--out", "run").out
     other = vista("train", *small, "--seed", "1", "--out", "run")
     assert other.code == 2
-    assert "seed=0 where this one has 1" in other.err
+    assert "seed=0 instead of 1" in other.err
     assert mark.exists()
     assert vista("train", *small, "--seed", "1", "--out", "run", "--fresh", "--quiet").code == 0
     assert not mark.exists()
@@ -74,7 +76,7 @@ def test_fresh_deletes_nothing_that_is_no_run(vista: Vista, small: Small) -> Non
     Path("precious/config.json").write_text('{"architectures": ["Other"]}')
     said = vista("train", *small, "--out", "precious", "--fresh")
     assert said.code == 2
-    assert "is no run" in said.err
+    assert "is not a run" in said.err
     assert Path("precious/config.json").exists()
 
 
@@ -94,7 +96,7 @@ def test_fresh_keeps_the_old_run_until_the_new_one_has_begun(
     beside = ("--at-once", "2") if command == "compare" and wrong[0] == "--network" else ()  # such processes take long
     said = vista(*words, *wrong, *beside, "--fresh")
     assert said.code in (1, 2)
-    assert "the old run again" not in said.err, "its error says enough"
+    assert "still holds the old run" not in said.err, "its error says enough"
     assert contents(Path("run")) == before
     assert [path.name for path in Path().iterdir() if path.name.startswith(".")] == []
     assert vista(*words, "--epochs", "2", "--fresh").code == 0
@@ -116,7 +118,7 @@ def test_an_old_run_whose_turn_never_came_is_still_there(
         stop_after(1, patch, signal.SIGINT)
         said = vista(*words, "--fresh")
     assert said.code == 130
-    assert "vista: note: runs/ce-seed1 is the old run again: it was not replaced" in said.err
+    assert "vista: note: runs/ce-seed1 still holds the old run: it was not replaced" in said.err
     assert sorted(path.name for path in Path("runs").iterdir()) == ["ce-seed0", "ce-seed1"]
     assert not Path("runs/ce-seed0/metrics.json").exists()
     assert contents(Path("runs/ce-seed1")) == before
@@ -135,15 +137,15 @@ def test_killed_before_the_new_runs_began_it_loses_no_old_one(
             Path("runs/ban-seed1", file).unlink()
     before = contents(Path("runs"))
     killed = (
-        "import os, sys; from vista.cli import execute, main\n"
-        "execute._drive = lambda *_: os._exit(9); main(sys.argv[1:])"
+        "import os, sys; from vista.cli import main; from vista.training import api\n"
+        "api._drive = lambda *_: os._exit(9); main(sys.argv[1:])"
     )
     assert subprocess.run([sys.executable, "-c", killed, *words, "--fresh"]).returncode == 9
     assert len(list(Path("runs").rglob("*.replaced"))) == 2
     assert json.loads(vista("runs", "runs", "--json").out)["runs"] == []
     said = vista(*words, "--network", "resnet17", *again)
     assert said.code in (1, 2)
-    assert said.err.count("is back: the command that was to replace it was killed") == 2
+    assert said.err.count("was restored: the command that was replacing it was killed") == 2
     assert contents(Path("runs")) == before
     assert not list(Path("runs").rglob("*.replaced"))
 
@@ -154,7 +156,7 @@ def test_sigterm_before_the_new_runs_began_leaves_the_old_ones(
     words = ("train", *small, "--out", "run", "--quiet")
     assert vista(*words).code == 0
     before = contents(Path("run"))
-    monkeypatch.setattr(execute, "_drive", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(api, "_drive", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     assert vista(*words, "--fresh").code == 128 + signal.SIGTERM
     assert contents(Path("run")) == before
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
@@ -195,8 +197,8 @@ def test_an_old_run_that_another_one_needed_is_told_of_too(
     assert vista(*words).code == 0
     Path("run/config.json").unlink()
     before = contents(Path("run"))
-    monkeypatch.setattr(execute, "_drive", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
-    assert "note: run/earlier/teacher is the old run again: it was not replaced" in vista(*words, "--fresh").err
+    monkeypatch.setattr(api, "_drive", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    assert "note: run/earlier/teacher still holds the old run: it was not replaced" in vista(*words, "--fresh").err
     assert contents(Path("run")) == before
 
 
@@ -205,8 +207,8 @@ def test_killed_once_the_new_run_had_begun_it_leaves_the_new_one(vista: Vista, s
     assert vista(*words).code == 0
     again = (*words, "--epochs", "2")
     killed = (
-        "import os, sys; from vista.cli import main, removal\n"
-        "removal.Replaced.began = lambda *_: os._exit(9); main(sys.argv[1:])"
+        "import os, sys; from vista.cli import main; from vista.training import replace\n"
+        "replace.Replacement.delete_old = lambda *_: os._exit(9); main(sys.argv[1:])"
     )
     assert subprocess.run([sys.executable, "-c", killed, *again, "--fresh"]).returncode == 9
     assert Path(".run.replaced/metrics.json").exists()
@@ -245,7 +247,7 @@ def test_what_a_command_has_set_aside_no_other_one_puts_back(
         said.extend(vista(*words, *more) for more in ((), ("--fresh",)))
         raise Interrupted(jobs[0].out, signal.SIGTERM)
 
-    monkeypatch.setattr(execute, "_drive", drive)
+    monkeypatch.setattr(api, "_drive", drive)
     assert vista(*words, "--fresh").code == 128 + signal.SIGTERM
     assert len(said) == 2
     for each in said:
@@ -261,7 +263,7 @@ def test_an_old_run_does_not_come_back_over_what_somebody_put_in_its_place(vista
     Path("run/notes.txt").write_text("precious")
     said = vista(*words)
     assert said.code == 2
-    assert "run holds notes.txt, but a run that was there before is in" in said.err
+    assert "run contains notes.txt, but the run that was there before is in" in said.err
     assert Path("run/notes.txt").read_text() == "precious"
     assert Path(".run.replaced/metrics.json").exists()
     Path("run/notes.txt").unlink()
@@ -289,7 +291,7 @@ def test_what_is_not_of_a_run_does_not_go_with_it(vista: Vista, small: Small, fi
     for again in ((*words, "--fresh"), ("runs", "delete", "run", "--yes")):
         said = vista(*again)
         assert said.code == 2
-        assert f"run holds {named}, which is not of the run: move that elsewhere, or delete it first" in said.err
+        assert f"run contains {named}, which is not part of the run: move or delete that first" in said.err
     assert mine.read_text() == "precious"
     Path("run", named).rename("elsewhere")
     assert vista(*words, "--fresh").code == 0
@@ -301,9 +303,9 @@ def test_another_option_in_the_same_place_is_named(vista: Vista, small: Small) -
     words = ("--out", "run", "--quiet")
     assert vista("train", *small, "--method", "vista", *words).code == 0
     said = vista("train", *small, "--method", "vista", "--tau", "0.5", *words)
-    assert "run holds another run, with tau=0.0 where this one has 0.5: choose another --out, or replace" in said.err
+    assert "run holds another run, with tau=0.0 instead of 0.5: choose another --out, or replace" in said.err
     said = vista("train", *small, "--method", "ce", *words)
-    assert "run holds another run, with method='vista' where this one has 'ce'" in said.err
+    assert "run holds another run, with method='vista' instead of 'ce'" in said.err
 
 
 def test_fresh_refuses_all_or_nothing(vista: Vista, small: Small) -> None:
@@ -312,7 +314,7 @@ def test_fresh_refuses_all_or_nothing(vista: Vista, small: Small) -> None:
     assert vista("train", *small, "--out", "runs/ce-seed1/mine", "--quiet").code == 0
     said = vista(*words, "--fresh")
     assert said.code == 2
-    assert "runs/ce-seed1 holds another run, runs/ce-seed1/mine: move that elsewhere, or delete it first" in said.err
+    assert "runs/ce-seed1 contains another run, runs/ce-seed1/mine: move or delete that first" in said.err
     assert Path("runs/ce-seed0/metrics.json").exists()
     assert Path("runs/ce-seed1/mine/metrics.json").exists()
     assert vista("runs", "delete", "runs/ce-seed1/mine", "--yes").code == 0
@@ -334,11 +336,11 @@ def test_the_folder_one_is_in_is_not_removed(
     assert vista("train", *small, *own).code == 0
     said = vista("train", *small, *own)
     assert said.code == 2
-    assert ". is, or holds, the folder you are in: go elsewhere first" in said.err
+    assert ". is, or contains, the current folder: change to another folder first" in said.err
     assert Path("metrics.json").exists()
     Path("tensorboard").mkdir()
     monkeypatch.chdir("tensorboard")
-    assert ".. is, or holds, the folder you are in" in vista("runs", "delete", "..", "--yes").err
+    assert ".. is, or contains, the current folder" in vista("runs", "delete", "..", "--yes").err
     assert Path("../metrics.json").exists()
 
 
@@ -392,7 +394,7 @@ def test_resume_of_a_finished_run_says_so(vista: Vista, trained: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in trained.rglob("*") if path.name != "lock"}
     said = vista("resume", str(trained))
     assert said.code == 0
-    assert "has finished" in said.out
+    assert "has already finished" in said.out
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert json.loads(vista("resume", str(trained), "--json").out)["run"] == str(trained)
 
@@ -450,7 +452,7 @@ def test_tensorboard_that_is_not_installed_is_named(
 def test_two_processes_train_one_run_and_the_first_alone_speaks(small: Small, port: str) -> None:
     first, second = in_two_processes(port, "train", *small, "--out", "run")
     assert (first.code, second.code) == (0, 0), first.err + second.err
-    assert "saved in run" in first.out
+    assert "Saved in run" in first.out
     assert second.out == ""
     assert json.loads(Path("run/environment.json").read_text())["processes"] == 2
 

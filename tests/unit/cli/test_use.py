@@ -76,7 +76,7 @@ def test_evaluate_of_an_unfinished_run_says_how_to_finish_it(vista: Vista, train
 def test_predictions_are_those_of_the_network(vista: Vista, trained: Path, data: str) -> None:
     said = vista("predict", str(trained), "--data", data, "--device", "cpu", "-o", "p.csv")
     assert said.code == 0
-    assert "30 predictions are in p.csv" in said.out
+    assert "Wrote 30 predictions to p.csv" in said.out
     with open("p.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     with np.load(data.removeprefix("npz:")) as file:
@@ -100,19 +100,19 @@ def test_a_file_without_an_array_x_is_told_what_predict_takes(vista: Vista, trai
     np.savez("new.npz", features=np.zeros((2, 6), np.float32))
     said = vista("predict", str(trained), "--data", "npz:new.npz")
     assert (said.code, said.err) == (
-        2, "vista: error: new.npz has no array x, which predict takes, but features: save the samples as x\n",
+        2, "vista: error: new.npz must contain the array x, got features: save the samples as x\n",
     )  # fmt: skip
     np.savez("new.npz", **{f"a{number}": np.zeros(1) for number in range(7)}, x_test=np.zeros((2, 6)))
-    assert "but a0, a1, a2, a3, a4 ...: save" in vista("predict", str(trained), "--data", "npz:new.npz").err
+    assert "got a0, a1, a2, a3, a4 ...: save" in vista("predict", str(trained), "--data", "npz:new.npz").err
     np.savez("new.npz")
-    assert "but nothing: save" in vista("predict", str(trained), "--data", "npz:new.npz").err
+    assert "got nothing: save" in vista("predict", str(trained), "--data", "npz:new.npz").err
 
 
 @pytest.mark.parametrize(
     ("x", "message"),
     [
         (np.zeros((2, 5), np.float32), "features of shape 5, but trained was trained on features of shape 6"),
-        (np.zeros((2, 8, 8, 1), np.uint8), "pictures of shape 1 x 8 x 8"),
+        (np.zeros((2, 8, 8, 1), np.uint8), "images of shape 1 x 8 x 8"),
         (np.full((2, 6), np.nan), "x[0] has a value that is not finite"),
         (np.zeros((2, 6), np.int64), "for features, got int64 of shape (2, 6)"),
     ],
@@ -152,9 +152,9 @@ def test_runs_lists_what_there_is(vista: Vista, trained: Path) -> None:
 
 
 def test_no_runs_yet(vista: Vista) -> None:
-    assert "no runs in runs; `vista train` makes one" in vista("runs").out
+    assert "No runs in runs.\nNext: vista train\n" in vista("runs").out
     TrajectoryRecorder("mine", [0, 1]).end_epoch(np.eye(2))
-    assert "no runs in mine; `vista report` draws the recorded trainings there" in vista("runs", "mine").out
+    assert "No runs in mine, but recorded trainings.\nNext: vista report mine --open\n" in vista("runs", "mine").out
     assert vista("runs", "nowhere").code == 2
 
 
@@ -176,7 +176,7 @@ def test_a_finished_run_in_a_place_that_cannot_be_written_to_is_used_again(
     monkeypatch.setattr(lock, "_lock_file", lambda *_: pytest.fail("nobody needs its lock"))
     said = vista("train", *small, "--method", "vista", "--out", "trained", "--quiet")
     assert said.code == 0
-    assert "saved in trained" in said.out
+    assert "Saved in trained" in said.out
 
 
 @pytest.mark.parametrize("command", ["runs", "labels", "methods", "data"])
@@ -196,7 +196,7 @@ def test_delete_asks_first(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO(answer))
     said = vista("runs", "delete", str(trained))
-    assert "delete trained (" in said.out
+    assert "Delete trained (" in said.out
     assert trained.exists() == is_kept
     assert said.code == int(is_kept)
 
@@ -223,7 +223,7 @@ def test_delete_refuses_what_is_no_run_and_then_deletes_nothing(vista: Vista, tr
 def test_delete_of_a_run_named_twice_deletes_it_once(vista: Vista, trained: Path) -> None:
     said = vista("runs", "delete", str(trained), f"./{trained}", "--yes")
     assert said.code == 0
-    assert said.out.count("is deleted") == 1
+    assert said.out.count("Deleted ") == 1
 
 
 def test_delete_refuses_a_run_in_progress(vista: Vista, trained: Path) -> None:
@@ -257,12 +257,12 @@ def test_delete_of_what_cannot_be_written_to_says_so(
 
 
 def test_delete_looks_again_after_its_question(vista: Vista, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def agreed(_question: str) -> bool:
+    def confirmed(_question: str) -> bool:
         (trained / "notes.txt").write_text("precious")
         return True
 
-    monkeypatch.setattr(runs, "_agreed", agreed)
-    assert "holds notes.txt, which is not of the run" in vista("runs", "delete", str(trained)).err
+    monkeypatch.setattr(runs, "_confirmed", confirmed)
+    assert "contains notes.txt, which is not part of the run" in vista("runs", "delete", str(trained)).err
     assert (trained / "notes.txt").exists()
 
 
@@ -290,8 +290,8 @@ def test_runs_in_a_folder_with_an_odd_name_are_listed(vista: Vista, trained: Pat
 # ---------------------------------------------------------------- damaged runs
 
 DAMAGE = [
-    ("config.json", b"[]", "it holds list, where an object of named values belongs"),
-    ("config.json", b"\xff\xfe", "it is no UTF-8 text"),
+    ("config.json", b"[]", "it must hold a JSON object, got a list"),
+    ("config.json", b"\xff\xfe", "it is not UTF-8 text"),
     ("config.json", b'{"format": 1, "epochs": "two"}', "epochs is 'two', but it must be a whole number"),
     ("config.json", b'{"format": 1, "lr": true}', "lr is True, but it must be a number"),
     ("config.json", b'{"format": 1, "noise": 3}', "noise is 3, but it must be a text"),
@@ -389,7 +389,7 @@ def test_a_card_that_is_not_there_is_named(vista: Vista, trained: Path, data: st
     words = {"evaluate": ["trained"], "predict": ["trained", "--data", data], "train": ["--data", data, "--quiet"]}
     said = vista(command, *words[command], "--device", "cuda")
     assert said.code == 2
-    assert "device is 'cuda', but there is no CUDA device: use --device cpu" in said.err
+    assert "device is 'cuda', but 0 CUDA devices were found: use --device cpu" in said.err
 
 
 def test_predictions_do_not_overwrite_their_samples(vista: Vista, trained: Path, data: str) -> None:
@@ -397,7 +397,7 @@ def test_predictions_do_not_overwrite_their_samples(vista: Vista, trained: Path,
     before = Path("own.npz").read_bytes()
     said = vista("predict", "trained", "--data", "npz:own.npz", "-o", "./own.npz")
     assert said.code == 2
-    assert "which holds the samples: name another file" in said.err
+    assert "got own.npz: it holds the samples" in said.err
     Path("moved").mkdir()
     shutil.move("own.npz", "moved/own.npz")
     said = vista("predict", "trained", "--data", "npz:own.npz", "--root", "moved", "-o", "moved/own.npz")
@@ -420,7 +420,7 @@ def test_nothing_is_written_over_a_part_of_a_run(
     before = {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()}
     said = vista(*words, f"trained/{name}")
     assert said.code == 2
-    assert f"is trained/{name}, which is part of the run" in said.err
+    assert f"got trained/{name}: it is part of the run" in said.err
     assert {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()} == before
 
 
@@ -441,7 +441,7 @@ def test_a_file_where_a_folder_of_figures_should_be_is_named(vista: Vista, train
     Path("file").touch()
     said = vista("report", "trained", "--figures", "file")
     assert said.code == 2
-    assert "figures is file, which is a file, but a folder is needed" in said.err
+    assert "figures must be a folder, got the file file" in said.err
 
 
 def test_samples_that_were_set_aside_are_predicted_under_their_ids(trained: Path) -> None:
@@ -510,7 +510,7 @@ def test_suspects_among_the_pictures_of_a_folder_are_named_by_their_file(vista: 
     pictures("own/a/00-new.png")
     said = vista(*again, "--out", "third")
     assert said.code == 2
-    assert "is a/00-new.png now, but the line is about a/00.png: files have come or gone" in said.err
+    assert "must be a/00-new.png, got a/00.png: files were added or removed" in said.err
     described = json.loads(Path("run/data.json").read_text())
     for damaged, message in ((files[:-1], "names 39 files, but has 40 labels"), ([*files[:-1], 3], "what is no path")):
         Path("run/data.json").write_text(json.dumps(described | {"files": damaged}))
@@ -526,7 +526,7 @@ def test_listed_labels_that_are_believed_stay_and_this_is_told(vista: Vista, tra
     said = vista("labels", str(trained), "--top", str(labelled), "--clean", "clean.csv", "--json")
     believed = sum(row["score"] <= 0.5 for row in json.loads(said.out)["suspects"])
     assert believed > 0
-    told = f"{believed:,} of the {labelled:,} listed keep their label: no other class is believed more"
+    told = f"{believed:,} of the {labelled:,} listed samples keep their label: the teacher prefers no other class"
     assert said.err == f"vista: note: {told}\n"
     with open("clean.csv") as file:
         labels = [int(row["label"]) for row in csv.DictReader(file)]
@@ -538,7 +538,7 @@ def test_a_teacher_that_is_the_labels_themselves_is_told_of(vista: Vista, data: 
     words = ("--data", data, "--noise", "symmetric:0.2", "--epochs", "2", "--lr", "1e-9", "--device", "cpu")
     assert vista("train", *words, "--method", "vista", "--tau", "0.9", "--out", "run", "--quiet").code == 0
     said = vista("labels", "run").out
-    assert "the teacher of this run is the given labels themselves, so it doubts none: train for more epochs" in said
+    assert "The teacher of this run equals the given labels: train for more epochs." in said
 
 
 @pytest.mark.filterwarnings("default")
@@ -553,7 +553,7 @@ def test_a_validation_set_of_the_users_own_is_used_unless_told_otherwise(
     assert vista("train", *options, "--out", "fifth", "--no-own-validation", "--validation", "0.2").err == ""
     said = vista("train", *options, "--validation", "0.2", "--out", "own")
     assert said.code == 0
-    own = "npz:mine.npz has samples of its own for validation, which are used (--no-own-validation draws some)"
+    own = "npz:mine.npz has its own validation samples, which are used; --no-own-validation draws new ones"
     assert said.err == f"vista: note: validation is 0.2, but {own}\n"
     split = folder.RunFolder(Path("own")).split()
     assert split.val.tolist() == list(range(trained, trained + tested))
@@ -609,7 +609,7 @@ def test_of_fused_epochs_every_command_says_that_it_has_one_network(vista: Vista
         ("predict", "kf", "--data", data),
         ("export", "kf", "--to", "net.safetensors"),
     ):
-        assert "kf fuses predictions of several epochs in the end; this is the network alone" in vista(*words).err
+        assert "kf fuses the predictions of several epochs; this is the network alone" in vista(*words).err
     metrics = json.loads(Path("kf/metrics.json").read_text())
     alone = metrics["network"]
     told = json.loads(vista("evaluate", "kf", "--json").out)
@@ -678,7 +678,7 @@ def test_data_get_downloads_from_a_mirror(vista: Vista, tmp_path: Path, monkeypa
         said = vista("data", "get", "toy", "--root", "root", "--mirror", f"http://127.0.0.1:{server.server_port}")
         server.shutdown()
     assert said.code == 0
-    assert said.out == "toy is in root/toy\n"
+    assert said.out == "toy is in root/toy\nNext: vista train --data toy --root root\n"
     assert "toy: " in said.err
     assert Path("root/toy/a.txt").read_text() == "abc"
 
@@ -689,14 +689,17 @@ def test_data_of_home_are_listed_and_got_there(vista: Vista, tmp_path: Path, mon
     rows = json.loads(vista("data", "--root", "~/sets", "--json").out)["data"]
     assert [row["name"] for row in rows if row["there"]] == ["digits", "cifar100"]
     assert (
-        vista("data", "get", "cifar100", "--root", "~/sets").out == f"cifar100 is in {tmp_path}/sets/cifar-100-python\n"
+        f"cifar100 is in {tmp_path}/sets/cifar-100-python\n" in vista("data", "get", "cifar100", "--root", "~/sets").out
     )
     assert not Path("~").exists()
 
 
 def test_digits_need_no_download(vista: Vista) -> None:
     said = vista("data", "get", "digits")
-    assert (said.code, said.out) == (0, "digits come with scikit-learn: there is nothing to download\n")
+    assert (said.code, said.out) == (
+        0,
+        "digits is part of scikit-learn: nothing to download\nNext: vista train --data digits\n",
+    )
 
 
 def test_data_get_needs_a_root_and_a_known_name(vista: Vista) -> None:

@@ -92,7 +92,7 @@ def test_probabilities_are_kept_as_halves_made_of_wide_logits():
 
 
 def test_no_stored_predictions():
-    with pytest.raises(ValueError, match=r"val_probs holds no epoch: .* the method 'kf' keeps"):
+    with pytest.raises(ValueError, match=r"val_probs must have .* got none: train with the method 'kf'"):
         fusion_weights([], torch.zeros(3, dtype=torch.long))
 
 
@@ -100,5 +100,5 @@ def test_no_stored_predictions():
 def test_bad_options(option):
     probs, labels = trajectory(0)
     ((name, value),) = option.items()
-    with pytest.raises(ValueError, match=f"{name} is {value}"):
+    with pytest.raises(ValueError, match=f"{name} must be .*got {value}"):
         fusion_weights(list(probs), labels, **option)

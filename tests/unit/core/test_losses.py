@@ -228,7 +228,7 @@ def test_large_logits_do_not_overflow() -> None:
 
 
 def test_an_unknown_reduction_is_refused(logits: Tensor) -> None:
-    with pytest.raises(ValueError, match=r"^reduction is 'average', but it must be one of mean, sum, none"):
+    with pytest.raises(ValueError, match=r"^reduction must be one of mean, sum, none, got 'average'"):
         reduce(logits[:, 0], "average", None)  # type: ignore[arg-type]
 
 

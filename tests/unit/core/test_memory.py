@@ -37,20 +37,20 @@ def test_a_container_has_what_its_limit_leaves(tmp_path: Path, folder: str, file
     (tmp_path / folder).mkdir(exist_ok=True)
     for name, content in files.items():
         (tmp_path / folder / name).write_text(f"{content}\n")
-    assert store.of_the_container(tmp_path) == 2500
+    assert store.free_in_container(tmp_path) == 2500
 
 
 def test_where_there_is_no_limit_none_is_told(tmp_path: Path) -> None:
-    assert store.of_the_container(tmp_path) is None
+    assert store.free_in_container(tmp_path) is None
     (tmp_path / "memory.max").write_text("max\n")
     (tmp_path / "memory.current").write_text("3000\n")
-    assert store.of_the_container(tmp_path) is None
+    assert store.free_in_container(tmp_path) is None
 
 
 @pytest.mark.parametrize(("machine", "container", "least"), [(5, 3, 3), (3, 5, 3), (None, 4, 4), (4, None, 4)])
 def test_the_tighter_of_both_counts(
     monkeypatch: pytest.MonkeyPatch, machine: int | None, container: int | None, least: int
 ) -> None:
-    monkeypatch.setattr(store, "_of_the_machine", lambda: machine)
-    monkeypatch.setattr(store, "of_the_container", lambda: container)
+    monkeypatch.setattr(store, "_free_on_machine", lambda: machine)
+    monkeypatch.setattr(store, "free_in_container", lambda: container)
     assert store.bytes_available(CPU) == least

@@ -52,18 +52,21 @@ def test_fixed_is_its_value_in_every_epoch() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"t": 0, "epochs": 10}, r"t is 0, but epochs are counted from 1 to 10"),
-        ({"t": 11, "epochs": 10}, r"t is 11, but epochs are counted from 1 to 10"),
-        ({"t": 1, "epochs": 1}, r"epochs is 1, but .* at least 2"),
-        ({"t": 1, "epochs": 5, "k": 0.0}, r"k is 0.0, but .* k > 0"),
-        ({"t": 1, "epochs": 5, "k": -1.0}, r"k is -1.0"),
-        ({"t": 1, "epochs": 5, "k": math.nan}, r"k is nan"),
-        ({"t": 1, "epochs": 5, "k": math.inf}, r"k is inf"),
-        ({"t": 1, "epochs": 5, "schedule": "sine"}, r"schedule is 'sine', .*exp, linear, cosine, fixed"),
-        ({"t": 1, "epochs": 5, "schedule": "fixed"}, r"value is None, but schedule='fixed' needs"),
-        ({"t": 1, "epochs": 5, "schedule": "fixed", "value": 1.2}, r"value is 1.2"),
-        ({"t": 1, "epochs": 5, "schedule": "fixed", "value": math.nan}, r"value is nan"),
-        ({"t": 1, "epochs": 5, "schedule": "linear", "value": 0.5}, r"value is 0.5, .* use schedule='fixed'"),
+        ({"t": 0, "epochs": 10}, r"t must be an epoch from 1 to 10, got 0"),
+        ({"t": 11, "epochs": 10}, r"t must be an epoch from 1 to 10, got 11"),
+        ({"t": 1, "epochs": 1}, r"epochs must be at least 2, got 1"),
+        ({"t": 1, "epochs": 5, "k": 0.0}, r"k must be finite and greater than 0 .*got 0.0"),
+        ({"t": 1, "epochs": 5, "k": -1.0}, r"k must be .*got -1.0"),
+        ({"t": 1, "epochs": 5, "k": math.nan}, r"k must be .*got nan"),
+        ({"t": 1, "epochs": 5, "k": math.inf}, r"k must be .*got inf"),
+        ({"t": 1, "epochs": 5, "schedule": "sine"}, r"schedule must be one of exp, linear, cosine, fixed, got 'sine'"),
+        ({"t": 1, "epochs": 5, "schedule": "fixed"}, r"value must be between 0 and 1 for schedule='fixed', got None"),
+        ({"t": 1, "epochs": 5, "schedule": "fixed", "value": 1.2}, r"value must be between 0 and 1 .*got 1.2"),
+        ({"t": 1, "epochs": 5, "schedule": "fixed", "value": math.nan}, r"value must be between 0 and 1 .*got nan"),
+        (
+            {"t": 1, "epochs": 5, "schedule": "linear", "value": 0.5},
+            r"value must be None for schedule='linear', got 0.5: use schedule='fixed'",
+        ),
     ],
 )
 def test_what_could_not_run_is_refused_by_name(arguments, message: str) -> None:

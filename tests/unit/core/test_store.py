@@ -12,7 +12,7 @@ from vista.core.store import (
     WORKING_STATES,
     PredictionStore,
     bytes_needed,
-    check_room,
+    check_memory,
     last_of_duplicates,
     readable,
 )
@@ -53,7 +53,7 @@ def test_a_kept_state_no_longer_changes() -> None:
 def test_a_new_epoch_forgets_what_was_seen_and_keeps_the_rows() -> None:
     kept = PredictionStore(rows(0.0, 1.0))
     kept.write(torch.tensor([1]), rows(0.25))
-    kept.turn()
+    kept.start_epoch()
     assert not kept.recorded().any()
     assert torch.equal(kept.current[:-1], rows(0.0, 0.25).half())
 
@@ -84,12 +84,12 @@ def test_room_for_light_is_bounded_by_tau_and_never_above_that_for_all() -> None
 
 def test_what_fits_is_let_through(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "bytes_available", lambda device: (200 + WORKING_STATES) * 2000)
-    check_room(100, 10, 200, 0.0, CPU)
+    check_memory(100, 10, 200, 0.0, CPU)
     monkeypatch.setattr(store, "bytes_available", lambda device: (200 + WORKING_STATES) * 2000 - 1)
-    with pytest.raises(MemoryError, match="410 KB with what works on them, but cpu has 410 KB free"):
-        check_room(100, 10, 200, 0.0, CPU)
+    with pytest.raises(MemoryError, match="410 KB with working memory, but cpu has 410 KB free"):
+        check_memory(100, 10, 200, 0.0, CPU)
     monkeypatch.setattr(store, "bytes_available", lambda device: None)
-    check_room(10**9, 10**9, 200, 0.0, CPU)
+    check_memory(10**9, 10**9, 200, 0.0, CPU)
 
 
 @settings(max_examples=100)
@@ -99,19 +99,19 @@ def test_the_tau_that_is_advised_fits(states_that_fit: int, epochs: int, odd_byt
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store, "bytes_available", lambda device: available)
         if (epochs + WORKING_STATES) * 2000 <= available:
-            check_room(100, 10, epochs, 0.0, CPU)
+            check_memory(100, 10, epochs, 0.0, CPU)
             return
         with pytest.raises(MemoryError, match=rf"tau=0 may keep {epochs} states of 100 x 10 float16") as refusal:
-            check_room(100, 10, epochs, 0.0, CPU)
+            check_memory(100, 10, epochs, 0.0, CPU)
         advised = float(str(refusal.value).rpartition("tau=")[2].split()[0])
-        check_room(100, 10, epochs, advised, CPU)
+        check_memory(100, 10, epochs, advised, CPU)
         assert 0 < advised <= 0.5
 
 
 def test_where_not_even_light_fits_a_larger_device_is_advised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "bytes_available", lambda device: 3000)
     with pytest.raises(MemoryError, match=r"but cpu has 3 KB free; one state alone takes 2 KB: use fewer epochs or"):
-        check_room(100, 10, 200, 0.01, CPU)
+        check_memory(100, 10, 200, 0.01, CPU)
 
 
 @pytest.mark.parametrize(

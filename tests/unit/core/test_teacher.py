@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from vista import functional
 from vista.core import teacher as teacher_module
 from vista.core.teacher import blend, normalise, smooth, teacher
 
@@ -104,7 +105,7 @@ def test_blend_goes_from_the_label_to_the_teacher() -> None:
 
 
 def test_a_teacher_of_nobody_is_refused() -> None:
-    with pytest.raises(ValueError, match="weights is empty"):
+    with pytest.raises(ValueError, match="weights must name at least one state, got none"):
         teacher(predictions(2, 3, 4), {})
 
 
@@ -148,3 +149,16 @@ def test_on_a_card_states_that_begin_anywhere_are_summed_all_the_same() -> None:
     by_hand = 0.25 * past[1].double() + 0.75 * past[3].double()
     by_hand /= by_hand.sum(1, keepdim=True)
     torch.testing.assert_close(teacher(past, {1: 0.25, 3: 0.75}), by_hand.float(), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("block", [1, 7, 2**20])
+@pytest.mark.parametrize("beta", [0.0, 0.3, 0.7123456789, 1.0])
+def test_labels_are_blended_in_place_by_the_public_formula(monkeypatch: pytest.MonkeyPatch, block, beta) -> None:
+    monkeypatch.setattr(teacher_module, "BLEND_BLOCK", block)
+    labels = torch.tensor([0, 2, -1, 1, 1])
+    soft = torch.rand(5, 3, generator=torch.Generator().manual_seed(0)).softmax(1)
+    expected = functional.blend(functional.one_hot(labels, 3), soft, beta)
+    expected[2] = soft[2]  # without a label the teacher alone
+    blended = soft.clone()
+    teacher_module.blend_labels_(blended, labels, beta)
+    assert torch.equal(blended, expected)

@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from vista.core.validation import (
+    as_float,
+    as_int,
     as_integers,
     as_labels,
     as_logits,
@@ -20,9 +22,7 @@ from vista.core.validation import (
     is_integral,
     not_negative,
     positive,
-    real,
     unit_interval,
-    whole,
 )
 
 
@@ -42,16 +42,20 @@ def test_no_numbers_at_all_are_whole_numbers() -> None:
 @pytest.mark.parametrize(
     ("values", "kind", "message"),
     [
-        (torch.rand(2), TypeError, r"index has type torch.float32, but whole numbers are needed"),
-        (np.array([1.0]), TypeError, r"index has type torch.float64"),
-        ([True, False], TypeError, r"index has type torch.bool"),
-        (torch.tensor([1j]), TypeError, r"index has type torch.complex64"),
-        (3, ValueError, r"index has shape \(\), but one number per sample is needed$"),
-        ([[0, 1], [1, 0]], ValueError, r"index has shape \(2, 2\), but one number per sample is needed$"),
-        (torch.zeros(1, 1, 1, dtype=torch.long), ValueError, r"index has shape \(1, 1, 1\), .* is needed$"),
-        (["a", "b"], TypeError, r"index is a list that holds no plain numbers"),
-        ([[1], [1, 2]], TypeError, r"index is a list that holds no plain numbers"),
-        (None, TypeError, r"index is a NoneType that holds no plain numbers"),
+        (torch.rand(2), TypeError, r"index must be whole numbers .*got torch.float32"),
+        (np.array([1.0]), TypeError, r"index must be .*got torch.float64"),
+        ([True, False], TypeError, r"index must be .*got torch.bool"),
+        (torch.tensor([1j]), TypeError, r"index must be .*got torch.complex64"),
+        (3, ValueError, r"index must hold one number per sample, got shape \(\)$"),
+        ([[0, 1], [1, 0]], ValueError, r"index must hold one number per sample, got shape \(2, 2\)$"),
+        (
+            torch.zeros(1, 1, 1, dtype=torch.long),
+            ValueError,
+            r"index must hold one number per sample, got shape \(1, 1, 1\)$",
+        ),
+        (["a", "b"], TypeError, r"index must be .*got a list without plain numbers"),
+        ([[1], [1, 2]], TypeError, r"index must be .*got a list without plain numbers"),
+        (None, TypeError, r"index must be .*got a NoneType without plain numbers"),
     ],
 )
 def test_other_than_one_whole_number_a_sample_is_refused(values, kind, message: str) -> None:
@@ -70,9 +74,9 @@ def test_labels_are_a_copy_and_absent_ones_become_minus_1() -> None:
 
 @pytest.mark.parametrize(("labels", "place", "value"), [([0, 3, 9], 1, 3), ([0, -1], 1, -1), ([-5], 0, -5)])
 def test_the_first_label_outside_the_classes_is_named(labels: list[int], place: int, value: int) -> None:
-    with pytest.raises(ValueError, match=rf"^y\[{place}\] is {value}, but num_classes is 3: labels are 0 to 2$"):
+    with pytest.raises(ValueError, match=rf"^y\[{place}\] must be 0 to 2, got {value}$"):
         as_labels(labels, 3, "y")
-    with pytest.raises(ValueError, match=r"is 7, but num_classes is 3: labels are 0 to 2, or -1 for none$"):
+    with pytest.raises(ValueError, match=r"^y\[0\] must be 0 to 2, or -1 for no label, got 7$"):
         as_labels([7], 3, "y", missing=-1)
 
 
@@ -86,61 +90,63 @@ def test_any_array_of_whole_numbers_will_do(dtype: Any) -> None:
 
 
 def test_a_number_beyond_int64_is_no_missing_label() -> None:
-    with pytest.raises(ValueError, match="labels holds 18446744073709551615, which is neither"):
+    with pytest.raises(ValueError, match=r"labels must be below 2\*\*63, got 18446744073709551615"):
         as_labels(np.array([0, 2**64 - 1], np.uint64), 3, "labels", missing=-1)
     assert as_labels(np.array([0, 1, 1], np.uint64), 2, "labels").tolist() == [0, 1, 1]
 
 
 def test_who_has_no_index_hears_where_to_get_one() -> None:
-    with pytest.raises(TypeError, match=r"index is a NoneType .* vista.indexed\(dataset\) gives each sample's"):
+    with pytest.raises(
+        TypeError, match=r"index must be whole numbers \(vista.indexed\(dataset\) returns .* got a NoneType"
+    ):
         check_index(None, 5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("given", [3, np.int64(3), torch.tensor(3)])
 def test_whole_numbers_of_any_library_become_plain(given: Any) -> None:
-    assert type(whole(given, "epochs")) is int
-    assert type(real(given, "tau")) is float
+    assert type(as_int(given, "epochs")) is int
+    assert type(as_float(given, "tau")) is float
 
 
 @pytest.mark.parametrize("given", ["3", None, 2.5, float("nan")])
 def test_what_is_no_whole_number_is_named(given: Any) -> None:
-    with pytest.raises(TypeError, match=rf"epochs is {given!r}, but a whole number is needed"):
-        whole(given, "epochs")
+    with pytest.raises(TypeError, match=rf"epochs must be a whole number, got {given!r}"):
+        as_int(given, "epochs")
 
 
 @pytest.mark.parametrize("given", ["0.1", None, [1.0]])
 def test_what_is_no_number_is_named(given: Any) -> None:
-    with pytest.raises(TypeError, match="but a number is needed"):
-        real(given, "tau")
+    with pytest.raises(TypeError, match="tau must be a number, got "):
+        as_float(given, "tau")
 
 
 @pytest.mark.parametrize("given", [None, "text", 3.0, [1.0, 2.0], torch.tensor(1.0)])
 def test_logits_are_rows(given: Any) -> None:
-    with pytest.raises((TypeError, ValueError), match=r"val_logits .* but rows of logits \[n, K\] are needed"):
+    with pytest.raises((TypeError, ValueError), match=r"val_logits must be rows of logits \[n, K\], got "):
         as_logits(given, "val_logits")
     assert as_logits(np.zeros((2, 3))[::-1], "val_logits").shape == (2, 3)
 
 
 @pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf")])
 def test_weights_and_temperatures_are_finite(bad: float) -> None:
-    with pytest.raises(ValueError, match=f"weight is {bad}, but it must be at least 0 and finite"):
+    with pytest.raises(ValueError, match=f"weight must be at least 0 and finite, got {bad}"):
         not_negative(bad, "weight")
-    with pytest.raises(ValueError, match=rf"temperature is {bad}, .* greater than 0 and finite \(4 is usual\)"):
+    with pytest.raises(ValueError, match=rf"temperature must be greater than 0 and finite \(4 is usual\), got {bad}"):
         positive(bad, "temperature", usual=4)
     assert not_negative(0, "weight") == 0.0
 
 
 def test_the_first_index_outside_the_samples_is_named() -> None:
     assert check_index([0, 4], 5).tolist() == [0, 4]
-    with pytest.raises(IndexError, match=r"^rows\[2\] is 5, but samples are numbered 0 to 4"):
+    with pytest.raises(IndexError, match=r"^rows\[2\] must be 0 to 4, got 5"):
         check_index([0, 4, 5, -1], 5, "rows")
 
 
 def test_logits_are_checked_for_shape_and_type() -> None:
     check_logits(torch.zeros(2, 3), 2, 3)
-    with pytest.raises(ValueError, match=r"^out has shape \(3, 2\), but 2 samples of 3 classes came"):
+    with pytest.raises(ValueError, match=r"^out must have shape \(2, 3\) .*got \(3, 2\)"):
         check_logits(torch.zeros(3, 2), 2, 3, "out")
-    with pytest.raises(TypeError, match=r"^out is a list, but a tensor is needed"):
+    with pytest.raises(TypeError, match=r"^out must be a tensor, got a list"):
         check_logits([[0.0]], 1, 1, "out")  # type: ignore[arg-type]
 
 
@@ -171,14 +177,14 @@ def test_a_weight_has_one_number_each() -> None:
     assert as_numbers(given, like, (3,), "w") is given
     for other in ([1, 1, 1], np.ones(3, np.float32)[::-1], np.ones(3, ">f4")):
         assert torch.equal(as_numbers(other, like, (3,), "w"), torch.ones(3, dtype=torch.float64))
-    with pytest.raises(ValueError, match=r"^w has shape \(3, 1\), but 3 numbers are needed"):
+    with pytest.raises(ValueError, match=r"^w must have shape \(3,\), got \(3, 1\)"):
         as_numbers(torch.ones(3, 1), like, (3,), "w")
-    with pytest.raises(TypeError, match="w is a str that holds no plain numbers"):
+    with pytest.raises(TypeError, match=r"w must be .*got a str without plain numbers"):
         as_numbers("text", like, (3,), "w")
 
 
 def test_the_unit_interval_includes_its_ends() -> None:
     assert [unit_interval(v, "a") for v in (0, 0.5, 1)] == [0.0, 0.5, 1.0]
     for value in (-0.1, 1.1, math.nan):
-        with pytest.raises(ValueError, match=rf"^a is {value}, but it must lie between 0 and 1"):
+        with pytest.raises(ValueError, match=rf"^a must be between 0 and 1, got {value}"):
             unit_interval(value, "a")

@@ -240,7 +240,7 @@ def test_human_labels_that_would_run_code_are_rejected(server, monkeypatch, tmp_
 def test_errors_name_what_cannot_be_downloaded(server, monkeypatch, tmp_path):
     with pytest.raises(ValueError, match=r"data set 'cifar1000' cannot be downloaded; did you mean 'cifar100n?'\?"):
         get("cifar1000", tmp_path)
-    with pytest.raises(ValueError, match="data set 'mnist' cannot be downloaded; data sets: cifar10, cifar100, "):
+    with pytest.raises(ValueError, match="data set 'mnist' cannot be downloaded; known: cifar10, cifar100, "):
         get("mnist", tmp_path)
     with pytest.raises(ValueError, match=re.escape("must begin with http:// or https://")):
         get("cifar100", tmp_path, base_url="file:///etc")

@@ -128,7 +128,7 @@ def test_without_a_test_set_a_fixed_stratified_fifth_is_held_out(tmp_path):
             {"x_test": IMAGES[:6] / 255},
             f"x_test {MATCH} float32 of shape (6, 8, 8, 3)",
         ),
-        ({"x_train": np.array([object()] * 12)}, "is no readable .npz file of plain arrays"),
+        ({"x_train": np.array([object()] * 12)}, "is not a readable .npz file of plain arrays"),
     ],
 )
 def test_errors_name_the_array_and_its_value(tmp_path, changed, message):
@@ -192,8 +192,8 @@ def test_missing_keys_and_files_are_named(tmp_path):
         load(save(tmp_path / "d.npz", x=IMAGES))
     for content in (b"", b"no zip", b"\x80\x04N."):
         (tmp_path / "d.npz").write_bytes(content)
-        with pytest.raises(ValueError, match=r"no readable \.npz"):
+        with pytest.raises(ValueError, match=r"not a readable \.npz"):
             load(f"npz:{tmp_path / 'd.npz'}")
     np.save(tmp_path / "one.npy", IMAGES)
-    with pytest.raises(ValueError, match=r"no readable \.npz"):
+    with pytest.raises(ValueError, match=r"not a readable \.npz"):
         load(f"npz:{tmp_path / 'one.npy'}")

@@ -15,12 +15,12 @@ TEXT = PAGE.read_text(encoding="utf-8")
 
 def test_every_command_has_a_section() -> None:
     sections = re.findall(r"^## vista (\w+)$", TEXT, flags=re.MULTILINE)
-    assert sorted(sections) == sorted(cli._commands())
+    assert sorted(sections) == sorted(cli.command_names())
 
 
 def test_tables_equal_the_parser() -> None:
     assert renewed(TEXT) == TEXT, "run `python tests/unit/docs/option_tables.py`"
-    assert {match["call"].split()[0] for match in TABLE.finditer(TEXT)} == set(cli._commands())
+    assert {match["call"].split()[0] for match in TABLE.finditer(TEXT)} == set(cli.command_names())
 
 
 @pytest.mark.parametrize("call", [match["call"] for match in TABLE.finditer(TEXT)])

@@ -51,7 +51,7 @@ def only_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
 def commands() -> list[str]:
     from vista import cli
 
-    return [name for name in cli._commands() if hasattr(importlib.import_module(f"vista.cli.{name}"), "parse")]
+    return [name for name in cli.command_names() if hasattr(importlib.import_module(f"vista.cli.{name}"), "parse")]
 
 
 def read(command: str) -> None:
@@ -64,7 +64,7 @@ def read(command: str) -> None:
         raise ValueError(f"`{name}` is not a command")
     options = parsed(name, words)
     if hasattr(options, "compare"):
-        arguments.train_config(options.training)
+        arguments.train_config(options)
         for method in options.compare.methods.split(","):
             choose(method)
 

@@ -125,7 +125,7 @@ def test_json_is_one_form_and_a_cut_file_is_named(tmp_path: Path) -> None:
     assert (tmp_path / "a.json").read_text() == '{\n "a": [\n  0.1\n ],\n "b": 1\n}\n'
     assert atomic.read_json(tmp_path / "a.json") == {"a": [0.1], "b": 1}
     (tmp_path / "a.json").write_text('{"a": ')
-    with pytest.raises(ValueError, match=r"a\.json is not JSON \(line 1\): was it cut short\?"):
+    with pytest.raises(ValueError, match=r"a\.json is damaged or truncated: not JSON \(line 1\)"):
         atomic.read_json(tmp_path / "a.json")
     with pytest.raises(ValueError):
         atomic.write_json(tmp_path / "a.json", {"a": float("nan")})
@@ -135,5 +135,20 @@ def test_text_is_utf_8_and_what_is_none_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes('{"a": "ü"}'.encode())
     assert atomic.read_json(tmp_path / "a.json") == {"a": "ü"}
     (tmp_path / "a.json").write_bytes(b'{"a": "\xff"}')
-    with pytest.raises(ValueError, match=r"a\.json is damaged: it is no UTF-8 text"):
+    with pytest.raises(ValueError, match=r"a\.json is damaged: it is not UTF-8 text"):
         atomic.read_json(tmp_path / "a.json")
+
+
+def test_the_parent_of_every_new_folder_is_flushed_outermost_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a power failure may lose a folder after a file in it was written."""
+    synced: list[Path] = []
+    monkeypatch.setattr(atomic, "sync_folder", synced.append)
+    folder = tmp_path / "a" / "b" / "c"
+    atomic.make_folder(folder)
+    assert folder.is_dir()
+    assert synced == [tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
+    synced.clear()
+    atomic.make_folder(folder)
+    assert synced == []

@@ -2,6 +2,7 @@
 
 import pickle
 import re
+import zipfile
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ class Bomb:
 def test_what_is_no_npz_is_named(tmp_path, content):
     path = tmp_path / "a.npz"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=re.escape(f"{path} is no readable .npz file of plain arrays")):
+    with pytest.raises(ValueError, match=re.escape(f"{path} is not a readable .npz file of plain arrays")):
         read_arrays(path, ("x",))
 
 
@@ -38,11 +39,25 @@ def test_what_is_no_npz_is_named(tmp_path, content):
 def test_nobody_is_told_to_trust_what_is_no_archive(tmp_path, content):
     path = tmp_path / "a.npz"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r": it is no \.npz archive, as numpy\.savez writes it$"):
+    with pytest.raises(ValueError, match=r": it is not an \.npz archive, as numpy\.savez writes it$"):
         read_arrays(path, ("x",))
 
 
 def test_objects_are_never_unpickled(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.array([Bomb()], dtype=object))
-    with pytest.raises(ValueError, match=r"a\.npz is no readable \.npz file of plain arrays"):
+    with pytest.raises(ValueError, match=r"a\.npz is not a readable \.npz file of plain arrays"):
         read_arrays(tmp_path / "a.npz", ("x",))
+
+
+def test_a_member_that_is_not_an_array_is_named(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("x", b"hello")
+    with pytest.raises(ValueError, match=r"a\.npz: 'x' must be an array, got 5 bytes"):
+        read_arrays(tmp_path / "a.npz", ("x",))
+
+
+def test_integers_beyond_int64_are_named(tmp_path):
+    np.savez(tmp_path / "a.npz", labels=np.array([0, 2**63], np.uint64), ids=np.array([2**63 - 1], np.uint64))
+    with pytest.raises(ValueError, match=r"a\.npz: 'labels' must be below 2\*\*63, got 9223372036854775808"):
+        read_arrays(tmp_path / "a.npz", ("labels", "ids"))
+    assert read_arrays(tmp_path / "a.npz", ("ids",))["ids"].tolist() == [2**63 - 1]

@@ -28,7 +28,7 @@ def test_a_path_is_one_word_and_no_option(path: str, shown: str) -> None:
 
 
 def test_no_message_puts_a_value_into_a_command_by_itself() -> None:
-    found, begun = [], re.compile(rf"\bvista ({'|'.join(cli._commands())}) ([^`]* )?$")
+    found, begun = [], re.compile(rf"\bvista ({'|'.join(cli.command_names())}) ([^`]* )?$")
     for path in sorted(HOUSE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             parts = node.values[:-1] if isinstance(node, ast.JoinedStr) else []

@@ -13,6 +13,16 @@ def test_a_class_name_never_becomes_a_formula(name: str) -> None:
     assert cell(name) == f"'{name}"
 
 
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|", "\n", "\r"])
+@pytest.mark.parametrize("formula", ["=1+1", "+x", "-x", "@SUM(A1)", "\uff1d1"])
+def test_no_separator_starts_a_formula(separator: str, formula: str) -> None:
+    """A spreadsheet may split at another separator than the comma, even inside quotes."""
+    assert cell(f"a{separator}{formula}") == f"a{separator}'{formula}"
+    assert cell(f"{formula}{separator}a").startswith(f"'{formula}")
+    written = table([f"h{separator}{formula}"], [(f"a{separator}{formula}",)]).decode()
+    assert f"{separator}{formula}" not in written
+
+
 @pytest.mark.parametrize("name", ["cat", "a=b", "1-2", "", "-1", "+1", "-2.5"])
 def test_other_names_stay_as_they_are(name: str) -> None:
     assert cell(name) == name

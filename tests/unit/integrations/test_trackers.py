@@ -84,7 +84,7 @@ def test_logits_of_other_samples_are_rejected_and_nothing_is_logged():
     summary = vista.end_epoch(torch.eye(2))
     with pytest.raises(ValueError, match=r"^val_logits has 3 rows, but there are 2 val_labels"):
         watch.epoch(summary, torch.zeros(3, 2))
-    with pytest.raises(ValueError, match=r"^val_logits has shape \(2,\), but rows of logits"):
+    with pytest.raises(ValueError, match=r"^val_logits must be rows of logits .*got shape \(2,\)"):
         watch.epoch(summary, torch.zeros(2))
     with pytest.raises(ValueError, match="val_logits has accuracy 0, but the summary has 1: "):
         watch.epoch(summary, torch.eye(2).flip(0))

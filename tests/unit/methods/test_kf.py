@@ -101,7 +101,7 @@ def test_declared_size_covers_stored_predictions(task, Linear5):
 
 
 def test_missing_epochs_raise(task, Linear5):
-    with pytest.raises(ValueError, match="val_probs holds no epoch"):
+    with pytest.raises(ValueError, match="val_probs must have the validation probabilities of every epoch, got none"):
         KnowledgeFusion(task, Linear5(), KnowledgeFusion.Config()).fused_predictions()
     with pytest.raises(ValueError, match="test_probs must hold 2 epochs like val_probs, got 1"):
         fuse([torch.rand(2, 2)] * 2, torch.zeros(2, dtype=torch.long), [torch.rand(2, 2)])

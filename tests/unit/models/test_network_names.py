@@ -95,15 +95,14 @@ def test_a_failing_factory_leaves_global_state_unchanged():
 @pytest.mark.parametrize(
     ("given", "close"), [("resnet-18", "resnet18"), ("VGG16_FC", "vgg16-fc"), ("preact18", "preact-resnet18")]
 )
-def test_an_unknown_name_gets_a_close_suggestion_and_the_list(given, close):
-    with pytest.raises(ValueError, match=f"network '{given}' is unknown; did you mean '{close}'") as error:
+def test_an_unknown_name_gets_a_close_suggestion(given, close):
+    with pytest.raises(ValueError, match=f"network '{given}' is unknown; did you mean '{close}'"):
         models.build(given, num_classes=10)
-    assert all(name in str(error.value) for name in models.names())
 
 
 @pytest.mark.parametrize("given", ["foo", ""])
 def test_an_unknown_name_without_a_close_match_gets_the_list_only(given):
-    with pytest.raises(ValueError, match=f"network '{given}' is unknown; networks: densenet121, mlp, ") as error:
+    with pytest.raises(ValueError, match=f"network '{given}' is unknown; known: densenet121, mlp, ") as error:
         models.build(given, num_classes=10)
     assert "did you mean" not in str(error.value)
 

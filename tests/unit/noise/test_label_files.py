@@ -38,18 +38,21 @@ def test_npz_gives_all_labels_or_those_of_its_ids(tmp_path):
     ("text", "message"),
     [
         ("id,label\n3,1\n4,1\n3,2\n", "line 4: id 3 has a label already"),
-        ("id,label\n100,1\n", "line 2: id is 100, but there are 100 samples (0..99)"),
-        ("id,label\n-1,1\n", "line 2: id is -1"),
-        ("id,label\n1,10\n", "line 2: label is 10, but num_classes is 10"),
-        ("id,label\n1,-2\n", "line 2: label is -2"),
-        ("id,label\n1,2.0\n", "line 2: '2.0' is no integer"),
-        ("id,label\n1,a b\n", "line 2: 'a b' is no integer: labels are class numbers 0 to 9, as the data set numbers"),
-        ("id,label\n1_0,2\n", "line 2: '1_0' is no integer"),
-        ("id,label\n1\n", "line 2: 1 fields"),
-        ("id,label\n1,2,3\n", "line 2: 3 fields"),
-        ("label,id\n1,2\n", "line 1: the header is 'label,id', but it must be 'id,label'"),
-        ("", "line 1: the header is ''"),
-        ("id,label\n", "holds no labels"),
+        ("id,label\n100,1\n", "line 2: id must be 0 to 99, got 100"),
+        ("id,label\n-1,1\n", "line 2: id must be 0 to 99, got -1"),
+        ("id,label\n1,10\n", "line 2: label must be 0 to 9, or -1 for no label, got 10"),
+        ("id,label\n1,-2\n", "line 2: label must be 0 to 9, or -1 for no label, got -2"),
+        ("id,label\n1,2.0\n", "line 2: '2.0' is not an integer"),
+        (
+            "id,label\n1,a b\n",
+            "line 2: 'a b' is not an integer: labels are class numbers 0 to 9, as the data set numbers",
+        ),
+        ("id,label\n1_0,2\n", "line 2: '1_0' is not an integer"),
+        ("id,label\n1\n", "line 2: a row must have 2 fields (id,label), got 1"),
+        ("id,label\n1,2,3\n", "line 2: a row must have 2 fields (id,label), got 3"),
+        ("label,id\n1,2\n", "line 1: header must be 'id,label' or 'id,label,file', got 'label,id'"),
+        ("", "line 1: header must be 'id,label' or 'id,label,file', got ''"),
+        ("id,label\n", "must have at least one label, got none"),
     ],
 )
 def test_a_bad_csv_is_named_by_its_line(tmp_path, text, message):
@@ -59,13 +62,15 @@ def test_a_bad_csv_is_named_by_its_line(tmp_path, text, message):
 
 def test_who_wrote_a_classes_name_is_told_its_number(tmp_path):
     path = write(tmp_path / "l.csv", "id,label\n1,a b \n")
-    with pytest.raises(ValueError, match=r"'a b ' is no integer: labels are class numbers 0 to 9, that of 'a b' is 4$"):
+    with pytest.raises(
+        ValueError, match=r"'a b ' is not an integer: labels are class numbers 0 to 9, that of 'a b' is 4$"
+    ):
         noise.make(f"file:{path}", LABELS, 10, 0, names=("a", "b", "c", "d", "a b"))
 
 
 def test_a_binary_file_is_no_csv(tmp_path):
     (tmp_path / "l.csv").write_bytes(b"id,label\n\xff\xfe\x00")
-    with pytest.raises(ValueError, match="no readable CSV"):
+    with pytest.raises(ValueError, match="not readable as CSV"):
         label_files.read_label_file(tmp_path / "l.csv", LABELS, 10)
 
 
@@ -73,13 +78,13 @@ def test_a_binary_file_is_no_csv(tmp_path):
     ("arrays", "message"),
     [
         ({"label": LABELS}, "has no key 'labels'"),
-        ({"labels": LABELS[:5]}, "'labels' has 5 entries, but there are 100 samples"),
-        ({"labels": LABELS[:5], "ids": LABELS[:4]}, "'labels' has 5 entries, but 'ids' has 4"),
-        ({"labels": LABELS.astype(np.float64)}, "'labels' must be integers of shape [n], but is float64"),
-        ({"labels": LABELS[None]}, "of shape (1, 100)"),
+        ({"labels": LABELS[:5]}, "'labels' must have 100 entries, one per sample (the key 'ids' may name some), got 5"),
+        ({"labels": LABELS[:5], "ids": LABELS[:4]}, "'labels' must have 4 entries, as many as 'ids', got 5"),
+        ({"labels": LABELS.astype(np.float64)}, "'labels' must be integers of shape [n], got float64"),
+        ({"labels": LABELS[None]}, "got int64, (1, 100)"),
         ({"labels": LABELS[:2], "ids": np.array([7, 7])}, "row 1: id 7 has a label already"),
-        ({"labels": LABELS + 1}, "row 9: label is 10"),
-        ({"labels": np.array([object()])}, "no readable .npz file of plain arrays"),
+        ({"labels": LABELS + 1}, "row 9: label must be 0 to 9, or -1 for no label, got 10"),
+        ({"labels": np.array([object()])}, "not a readable .npz file of plain arrays"),
     ],
 )
 def test_a_bad_npz_is_named(tmp_path, arrays, message):
@@ -91,10 +96,10 @@ def test_a_bad_npz_is_named(tmp_path, arrays, message):
 def test_a_missing_or_broken_file_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="does not exist"):
         noise.make(f"file:{tmp_path / 'l.csv'}", LABELS, 10, 0)
-    with pytest.raises(ValueError, match=r"is a folder, but a \.csv or \.npz file is needed"):
+    with pytest.raises(ValueError, match=r"label file must be a \.csv or \.npz file, but .* is a folder"):
         noise.make(f"file:{tmp_path}", LABELS, 10, 0)
     write(tmp_path / "l.npz", "no zip")
-    with pytest.raises(ValueError, match="no readable"):
+    with pytest.raises(ValueError, match="not a readable"):
         label_files.read_label_file(tmp_path / "l.npz", LABELS, 10)
 
 
@@ -120,13 +125,13 @@ def test_human_labels_of_other_data_are_refused(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"cifar-100n\.npz has no key 'noisy_label'"):
         noise.make("human", LABELS, 10, 0, root=tmp_path)
     np.savez(tmp_path / label_files.HUMAN_FILE, clean_label=LABELS[:9], noisy_label=LABELS[:9])
-    with pytest.raises(ValueError, match="'clean_label' has 9 entries, but there are 100 samples"):
+    with pytest.raises(ValueError, match="'clean_label' must have 100 entries, got 9"):
         noise.make("human", LABELS, 10, 0, root=tmp_path)
 
 
 def test_a_byte_that_is_no_text_is_named_by_its_line(tmp_path):
     (tmp_path / "l.csv").write_bytes(b"id,label\n3,1\n4,\xff\n5,1\n")
-    with pytest.raises(ValueError, match=r"l\.csv, line 3: no readable CSV"):
+    with pytest.raises(ValueError, match=r"l\.csv, line 3: not readable as CSV"):
         label_files.read_label_file(tmp_path / "l.csv", LABELS, 10)
 
 
@@ -138,6 +143,6 @@ def test_a_line_that_is_about_another_file_than_its_id_is_refused(tmp_path):
     given = label_files.read_label_file(path, LABELS, 10, files=files)
     assert given[1:3].tolist() == [3, 4]
     assert np.array_equal(label_files.read_label_file(path, LABELS, 10), given), "of no files nothing is known"
-    message = r"l\.csv, line 2: id 1 is ant/0\.png now, but the line is about ant/1\.png: files have come or gone"
+    message = r"l\.csv, line 2: id 1 must be ant/0\.png, got ant/1\.png: files were added or removed"
     with pytest.raises(ValueError, match=message):
         label_files.read_label_file(path, LABELS, 10, files=["new.png", *files])

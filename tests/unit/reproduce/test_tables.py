@@ -23,9 +23,9 @@ def test_all_tables_are_found_and_an_unknown_name_is_rejected() -> None:
     figures = "fig1 lifespan coverage contributing surrogate"
     ours = "calibration controls recording permutation"
     assert {*tables.split(), *figures.split(), *ours.split()} == set(study_names())
-    with pytest.raises(ValueError, match=r"got 'tabel2'; did you mean 'table2'\?"):
+    with pytest.raises(ValueError, match=r"table or figure 'tabel2' is unknown; did you mean 'table2'\?"):
         load_study("tabel2")
-    with pytest.raises(ValueError, match=r"name must be one of ablations, beta, .*, got 'xyz'$"):
+    with pytest.raises(ValueError, match=r"table or figure 'xyz' is unknown; known: ablations, beta, "):
         load_study("xyz")
 
 

@@ -65,7 +65,7 @@ def test_a_padded_sample_counts_once(alone: Results) -> None:
 def test_processes_that_disagree_are_caught(trainer: Trainer, tmp_path: Path) -> None:
     trainer.call("another_tolerance", tmp_path, 2)
     for rank in range(2):
-        said = "the anchors of epoch 1 differ between rank 0 and ranks [1]; do all processes hold the same data?"
+        said = "the anchors of epoch 1 differ between rank 0 and ranks [1]: give all processes the same data"
         assert (tmp_path / f"said-{rank}").read_text() == said
 
 

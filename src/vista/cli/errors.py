@@ -1,4 +1,4 @@
-"""What went wrong, as a line for people and an exit code; tracebacks only with VISTA_DEBUG=1."""
+"""Errors as one line ``vista: error: ...`` and an exit code; tracebacks only with VISTA_DEBUG=1."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ BAD_INPUT = (
     IsADirectoryError,
     PermissionError,
     ImportError,
-    pickle.UnpicklingError,  # the CIFAR reader meets something that is no array
+    pickle.UnpicklingError,  # from the CIFAR reader, for a file that holds no arrays
 )
 FAILED = (OSError, MemoryError, RuntimeError, ArithmeticError)
 PACKAGE = Path(__file__).parents[1]
-_BY = {
+_REASONS = {
     signal.SIGINT: "by Ctrl-C",
-    signal.SIGHUP: "by the end of its terminal",
-    signal.SIGPIPE: "because nobody reads its output any more",
+    signal.SIGHUP: "because the terminal was closed",
+    signal.SIGPIPE: "because its output was closed",
 }
 
 
-def reported(command: Callable[[], int]) -> int:
-    """The exit code of a command; errors that a user can cause become one line on stderr."""
+def report_errors(command: Callable[[], int]) -> int:
+    """Run a command and return its exit code; errors that a user can cause become one line on stderr."""
     with warnings.catch_warnings():
         warnings.showwarning = _Notes()
         try:
             return command()
-        except SystemExit as error:  # the option parser has said what it has to say
+        except SystemExit as error:  # --help
             return error.code if isinstance(error.code, int) else 2 if error.code else 0
         except Interrupted as error:
-            return stopped(error)
+            return report_stop(error)
         except KeyboardInterrupt:
-            print("\nvista: stopped at once", file=sys.stderr)
+            print("\nvista: stopped immediately", file=sys.stderr)
             return 128 + signal.SIGINT
-        except BrokenPipeError:  # whoever read our output has enough, as in `vista runs | head`
-            _leave_what_nobody_reads()
+        except BrokenPipeError:  # as in `vista runs | head`
+            _detach_closed_streams()
             return 128 + signal.SIGPIPE
         except (*BAD_INPUT, *FAILED) as error:
             show(error)
@@ -59,28 +59,29 @@ def reported(command: Callable[[], int]) -> int:
 
 
 def exit_code(error: BaseException) -> int:
+    """2 for invalid input, 1 for a failure."""
     return 2 if isinstance(error, BAD_INPUT) and not isinstance(error, NotImplementedError) else 1
 
 
-def sentence(error: BaseException) -> str:
-    """What the error says; its kind is named where it is none that we raise on purpose."""
+def message(error: BaseException) -> str:
+    """The error's text; its type is named unless it is one that we raise on purpose."""
     text = str(error) or type(error).__name__
     return text if isinstance(error, (*BAD_INPUT, *FAILED)) else f"{type(error).__name__}: {text}"
 
 
-def show(error: BaseException, where: str = "") -> None:
-    """Print it, of several processes the first alone, unless it may be the other one's own."""
+def show(error: BaseException, prefix: str = "") -> None:
+    """Print an error. Of several processes only the first prints invalid input, which they all have in common."""
     if not distributed.is_first_process():
         if exit_code(error) == 2:
             return
-        where = f"process {os.environ['RANK']}: {where}"
+        prefix = f"process {os.environ['RANK']}: {prefix}"
     if os.environ.get("VISTA_DEBUG") == "1":
         traceback.print_exception(error)
-    terminal.say(f"vista: error: {where}{sentence(error)}", sys.stderr)
+    terminal.say(f"vista: error: {prefix}{message(error)}", sys.stderr)
 
 
-def ended(error: Exception, jobs: list[Job]) -> int:
-    """A run that failed in one of several processes has ended them all: say which run it was."""
+def report_failed_job(error: Exception, jobs: list[Job]) -> int:
+    """Print which run failed, and return the exit code; an error that belongs to no run is raised."""
     name = next((job.out.name for job in jobs if job.error is error), None)
     if name is None:
         raise error
@@ -88,23 +89,21 @@ def ended(error: Exception, jobs: list[Job]) -> int:
     return exit_code(error)
 
 
-def stopped(error: Interrupted, of_several: bool = False) -> int:
-    """Say how to go on after a signal, to whoever still reads it."""
+def report_stop(error: Interrupted, of_several: bool = False) -> int:
+    """Print how to resume after a signal, and return the exit code."""
     if distributed.is_first_process():
         can_resume = not of_several and (error.folder / CONFIG).exists()
-        advice = (
-            f"Go on with: {RunFolder(error.folder).resume_command()}" if can_resume else "The same command goes on."
-        )
+        command = RunFolder(error.folder).resume_command() if can_resume else "run the same command again"
         number = signal.Signals(error.signal)
-        reason = _BY.get(number, f"by {number.name}")
+        reason = _REASONS.get(number, f"by {number.name}")
         with suppress(OSError):
-            terminal.say(f"vista: stopped {reason}; what was done is saved. {advice}", sys.stderr)
-    _leave_what_nobody_reads()
+            terminal.say(f"vista: stopped {reason}; progress is saved. To resume: {command}", sys.stderr)
+    _detach_closed_streams()
     return 128 + error.signal
 
 
-def _leave_what_nobody_reads() -> None:
-    """A stream whose other end is gone leads nowhere from now on: Python would fail on it when it ends."""
+def _detach_closed_streams() -> None:
+    """Redirect a stream without a reader to /dev/null: otherwise Python fails when it flushes it at exit."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -113,10 +112,10 @@ def _leave_what_nobody_reads() -> None:
 
 
 class _Notes:
-    """Our own warnings as a sentence each, told once however many processes find it; others as Python shows them."""
+    """Show our own warnings as ``vista: note: ...``, each text once; other warnings as Python does."""
 
     def __init__(self) -> None:
-        self._told: set[str] = set()
+        self._shown: set[str] = set()
 
     def __call__(
         self,
@@ -130,6 +129,6 @@ class _Notes:
         out = file or sys.stderr
         if not Path(filename).is_relative_to(PACKAGE):
             print(warnings.formatwarning(message, category, filename, lineno, line), end="", file=out)
-        elif distributed.is_first_process() and str(message) not in self._told:
-            self._told.add(str(message))
+        elif distributed.is_first_process() and str(message) not in self._shown:
+            self._shown.add(str(message))
             terminal.say(f"vista: note: {message}", out)
