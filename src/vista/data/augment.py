@@ -61,9 +61,9 @@ def draw(augmentation: Augmentation, n: int, source: torch.Generator) -> Tensor:
 
 
 def _draw_crops(augmentation: Augmentation, smallest: float, n: int, source: torch.Generator) -> Tensor:
-    """Area uniform from ``smallest`` to 1, logarithm of width / height uniform up to 4/3 either way, any position."""
+    """Area uniform from ``smallest`` to 1; width / height up to 4/3 either way, as far as it fits; any position."""
     area = smallest + (1 - smallest) * torch.rand(n, generator=source)
-    ratio = ((torch.rand(n, generator=source) * 2 - 1) * _LOG_RATIO).exp()
+    ratio = ((torch.rand(n, generator=source) * 2 - 1) * (-area.log()).clamp(0, _LOG_RATIO)).exp()
     height, width = (area / ratio).sqrt().clamp(max=1), (area * ratio).sqrt().clamp(max=1)
     row, column = (torch.rand(2, n, generator=source) * 2 - 1) * (1 - torch.stack([height, width]))
     flipped = torch.randint(0, 2, (n,), generator=source) * int(augmentation.flip)
