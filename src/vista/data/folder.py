@@ -279,7 +279,7 @@ def _read_unchanged(
     folder: Path, files: tuple[Path, ...], in_memory: int, channels: int | None, skip_damaged: bool
 ) -> _Decoded:
     """Decode files of one size without resizing; only readable files are kept if `skip_damaged`."""
-    kept, damaged = np.arange(len(files)), ()
+    kept, damaged = np.arange(len(files)), tuple[str, ...]()
     if skip_damaged:
         kept, damaged = _readable(files)
         files = tuple(files[position] for position in kept)

@@ -79,10 +79,14 @@ class Inputs:
         """Return the images at ``index``, augmented by ``draws`` of :func:`vista.data.augment.draw`."""
         values, rows = self._rows(index)
         if self.image_size is None:
-            return self.normalise(augment.gather(values, rows, draws, rotates))
-        photos = values.index_select(0, rows).permute(0, 3, 1, 2).to(self.dtype)
-        crops = augment.resample(photos, draws, self.image_size, rotates)
-        return self.normalise(crops.permute(0, 2, 3, 1).contiguous())
+            geometry, colors = draws[: augment.SHIFT_DRAWS], draws[augment.SHIFT_DRAWS :]
+            images = augment.gather(values, rows, geometry, rotates)
+        else:
+            geometry, colors = draws[: augment.CROP_DRAWS], draws[augment.CROP_DRAWS :]
+            photos = values.index_select(0, rows).permute(0, 3, 1, 2).to(self.dtype)
+            crops = augment.resample(photos, geometry, self.image_size, rotates)
+            images = crops.permute(0, 2, 3, 1).contiguous()
+        return self.normalise(augment.jitter_colors(images.to(self.dtype), colors) if len(colors) else images)
 
     def normalise(self, images: Tensor) -> Tensor:
         """Normalise pixel values from 0 to 255, ``[B, H, W, C]``, to ``[B, C, H, W]``, channels-last in memory."""

@@ -70,6 +70,8 @@ class TrainConfig:
     same size of at most 64."""
     crop_scale: float = 0.35
     """Smallest share of a photo's area in the random crops of training; 1 trains on whole photos."""
+    color_jitter: float = 0.0
+    """Change brightness, contrast and saturation of training images by up to this share, either way."""
     skip_damaged: bool = False
     """Leave out image files that cannot be decoded, instead of stopping at the first."""
     validation: float = 0.1
@@ -132,6 +134,8 @@ class TrainConfig:
             raise ValueError(
                 f"image_size must be between {SMALLEST_IMAGE} and {LARGEST_IMAGE} pixels, got {self.image_size}"
             )
+        if not 0 <= self.color_jitter <= 1:
+            raise ValueError(f"color_jitter must be between 0 and 1, got {self.color_jitter}")
         if not 0 < self.crop_scale <= 1:
             raise ValueError(f"crop_scale must be greater than 0 and at most 1, got {self.crop_scale}")
         if self.checkpoint_dir == "":

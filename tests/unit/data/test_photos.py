@@ -350,3 +350,37 @@ def test_batches_are_random_crops_that_depend_on_seed_and_epoch(photos):
     assert not torch.equal(one.x, batch(0, 2).x)
     assert not torch.equal(one.x, one.view(1))
     assert one.x.is_contiguous(memory_format=torch.channels_last)
+
+
+# ---------------------------------------------------------------- colours
+
+
+def test_color_jitter_multiplies_brightness_contrast_and_saturation():
+    image = torch.tensor([[[[100.0, 50, 0], [0, 50, 100]]]]).repeat(4, 1, 1, 1)
+    factors = torch.tensor([[1, 1, 1], [0.5, 1, 1], [1, 0, 1], [1, 1, 0]]).float().T
+    same, darker, flat, grey = augment.jitter_colors(image, factors)
+    assert torch.allclose(same, image[0])
+    assert torch.allclose(darker, image[0] / 2)
+    left, right = 0.299 * 100 + 0.587 * 50, 0.587 * 50 + 0.114 * 100
+    assert torch.allclose(flat, torch.full_like(flat, (left + right) / 2))
+    assert torch.allclose(grey, torch.tensor([[[left] * 3, [right] * 3]]))
+
+
+def test_color_jitter_keeps_values_in_range_and_greyscale_images_grey():
+    images = torch.rand(50, 4, 4, 1) * 255
+    factors = augment.draw(Augmentation(color_jitter=1.0), 50, augment.generator(3))[4:]
+    changed = augment.jitter_colors(images, factors)
+    assert changed.shape == images.shape
+    assert 0 <= float(changed.min()) <= float(changed.max()) <= 255
+
+
+def test_without_color_jitter_the_other_draws_are_unchanged():
+    for crop_scale in (None, 0.5):
+        plain = augment.draw(Augmentation(crop_scale=crop_scale), 20, augment.generator(1))
+        jittered = augment.draw(Augmentation(crop_scale=crop_scale, color_jitter=0.4), 20, augment.generator(1))
+        assert torch.equal(jittered[:-3], plain)
+        assert len(plain) == Augmentation(crop_scale=crop_scale).num_draws
+        assert len(jittered) == Augmentation(crop_scale=crop_scale, color_jitter=0.4).num_draws
+        assert float((jittered[-3:] - 1).abs().max()) <= 0.4
+    with pytest.raises(ValueError, match="color_jitter must be between 0 and 1, got 2"):
+        Augmentation(color_jitter=2)

@@ -30,7 +30,7 @@ def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.chdir(tmp_path)
     draws = np.random.default_rng(0)
     for name in ("cat", "dog"):
-        write_photos(Path("photos") / name, 12, draws)
+        write_photos(Path("photos") / name, 20, draws)
     write_photos(Path("new"), 100, draws)
     blocks = [block.text for block in blocks_of(DOCS / "photos.md") if block.language == "sh"]
     commands = [line for text in blocks for line in text.splitlines() if line.strip()]

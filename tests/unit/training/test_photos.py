@@ -34,7 +34,15 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_resumed_run_on_photos_ends_with_the_same_bytes(photos: Path, tmp_path: Path) -> None:
     wanted = config(
-        f"folder:{photos}", epochs=3, batch_size=8, validation=6, image_size=16, rotation=5.0, cutmix=0.5, method="ce"
+        f"folder:{photos}",
+        epochs=3,
+        batch_size=8,
+        validation=6,
+        image_size=16,
+        rotation=5.0,
+        cutmix=0.5,
+        color_jitter=0.3,
+        method="ce",
     )
     train(wanted, tmp_path / "whole")
     run = stopped(wanted, tmp_path / "stopped", epoch=2, step=2)
@@ -70,7 +78,7 @@ def test_new_photos_are_predicted_with_the_preprocessing_of_the_run(
 def test_the_new_options_do_not_change_the_identity_of_existing_runs(data: str) -> None:
     known = config(data)
     assert (known.image_size, known.skip_damaged) == (None, False)
-    for changes in ({"image_size": 32}, {"skip_damaged": True}, {"crop_scale": 0.5}):
+    for changes in ({"image_size": 32}, {"skip_damaged": True}, {"crop_scale": 0.5}, {"color_jitter": 0.2}):
         other = config(data, **changes)
         assert identity(resolve(other).config) != identity(resolve(known).config)
         assert [name for name, _, _ in differences(known, other)] == list(changes)
@@ -80,6 +88,7 @@ def test_the_new_options_do_not_change_the_identity_of_existing_runs(data: str) 
     ("changes", "message"),
     [
         ({"image_size": 4}, "image_size must be between 8 and 1024 pixels, got 4"),
+        ({"color_jitter": 1.5}, "color_jitter must be between 0 and 1, got 1.5"),
         ({"crop_scale": 0.0}, "crop_scale must be greater than 0 and at most 1, got 0.0"),
     ],
 )
