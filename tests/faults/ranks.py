@@ -97,7 +97,7 @@ def full_disk_of_one(out: Path) -> None:
         checkpoints.save("epoch-00002-step-0000000", {"weights": torch.ones(2)})
     except OSError as error:
         said = str(error)
-    state = Checkpoints(out, collectives.rank()).newest_sound_everywhere()
+    state = Checkpoints(out, collectives.rank()).load_newest()
     (out / f"said-{collectives.rank()}").write_text(json.dumps([said, float(state["weights"].sum())]))
 
 

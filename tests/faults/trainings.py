@@ -44,7 +44,7 @@ from vista.training.state import Training
 
 WAITS_AT = "VISTA_TEST_WAITS_AT"
 TRAINED, HELD_OUT, TESTED = 127, 31, 50  # the first two are prime: no number of processes divides them
-NOT_OF_THE_SEED = folder.ENVIRONMENT, lock.FILE, TIMINGS
+NOT_OF_THE_SEED = folder.ENVIRONMENT, lock.FILE, TIMINGS, folder.MANIFEST  # with the hashes of the others
 
 
 # ---------------------------------------------------------------- what is trained

@@ -23,7 +23,7 @@ from vista.core.validation import (
     check_logits,
     predicted_classes,
 )
-from vista.files import atomic
+from vista.files import atomic, reader
 from vista.runs.record import COVERAGE, EPOCHS, TEST, TIMINGS, VAL_GIVEN, VAL_TRUE, Record
 
 DESCRIPTION = "trajectory.json"
@@ -151,7 +151,7 @@ class TrajectoryRecorder:
     def _on_disk(self) -> bytes:
         """The current contents of the epoch file."""
         lines = self.folder / EPOCHS
-        return lines.read_bytes() if lines.exists() else b""
+        return reader.read_bytes(lines) if lines.exists() else b""
 
     def _guesses(self, logits: Tensor | NDArray[Any], index: Integers | None, epoch: int) -> Tensor:
         values = as_logits(logits, "val_logits").detach()
@@ -194,7 +194,7 @@ def recording_of(path: Path) -> Path | None:
 
 def read_description(folder: Path) -> dict[str, Any]:
     """Read the description in a recorder folder."""
-    about = atomic.read_object(folder / DESCRIPTION)
+    about = reader.read_object(folder / DESCRIPTION, "restore the file, or record the training again")
     if about.get("format") != FORMAT:
         raise ValueError(
             f"{folder / DESCRIPTION} has format {about.get('format')!r}, but this version reads format {FORMAT}"

@@ -10,7 +10,7 @@ from typing import Any
 
 from vista.analysis import suspects
 from vista.analysis.suspects import Labels, Suspects
-from vista.files import atomic, spreadsheet
+from vista.files import atomic, reader, spreadsheet
 from vista.runs import folder as run_folder
 from vista.runs.folder import RunFolder
 
@@ -102,7 +102,7 @@ def run_report(folder: RunFolder, most: int) -> dict[str, Any] | None:
 
 def read_json(path: Path, num_classes: int) -> dict[str, Any]:
     """Read and validate a list that :func:`write_json` wrote."""
-    kept = atomic.read_object(path)
+    kept = reader.read_object(path, "`vista labels RUN` writes it again")
     if kept.get("format") != FORMAT:
         raise ValueError(f"{path} has format {kept.get('format')!r}, but this version reads format {FORMAT}")
     if not isinstance(kept.get("suspects"), list) or not all(_is_whole(kept.get(n)) for n in ("samples", "estimated")):

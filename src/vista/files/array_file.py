@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
+
+from vista.files import reader
 
 _KEY = "vista"  # one entry, because the order of several changes between processes
 
@@ -22,12 +23,9 @@ def to_bytes(arrays: Mapping[str, np.ndarray], format: str, version: str, **abou
 
 def read(path: str | Path, format: str, version: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Read arrays and description; a damaged file, another format or version raises a ValueError that names it."""
-    try:
-        with safe_open(path, framework="numpy") as file:
-            about = json.loads((file.metadata() or {}).get(_KEY, "{}"))
-            if (about.get("format"), about.get("version")) != (format, version):
-                kind, other = about.get("format"), about.get("version")
-                raise ValueError(f"{path} is {kind} version {other}, expected {format} version {version}")
-            return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
-    except SafetensorError as error:
-        raise ValueError(f"{path} is damaged or cut short, not a readable {format} file: {error}") from error
+    arrays, metadata = reader.read_arrays(Path(path))
+    about = reader.parse_object(metadata.get(_KEY, "{}"), path)
+    if (about.get("format"), about.get("version")) != (format, version):
+        kind, other = about.get("format"), about.get("version")
+        raise ValueError(f"{path} is {kind} version {other}, expected {format} version {version}")
+    return arrays, about

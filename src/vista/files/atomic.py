@@ -86,7 +86,12 @@ def _is_alive(process: int) -> bool:
 
 
 def write_json(path: Path, value: Any) -> None:
-    write(path, (json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n").encode())
+    write(path, json_bytes(value))
+
+
+def json_bytes(value: Any) -> bytes:
+    """The content of a JSON file: the same bytes for the same value."""
+    return (json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
 
 
 def read_json(path: Path) -> Any:

@@ -5,6 +5,7 @@ VISTA's state is saved in the Trainer's checkpoint folders, as ``vista.safetenso
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,7 +27,7 @@ with comes_with("huggingface"):
 
 STATE = "vista.safetensors"
 FORMAT = "vista.state"
-VERSION = "1"
+VERSION, WITHOUT_CHECKSUM = "2", "1"
 
 
 class VistaTrainer(Trainer):
@@ -145,8 +146,9 @@ def write_state(path: str | Path, state: Mapping[str, Any]) -> None:
     tensors: dict[str, Tensor] = {f"predictions/{s}": rows for s, rows in state["predictions"].items()}
     tensors |= {name: value for name, value in state.items() if isinstance(value, Tensor)}
     rest = {name: value for name, value in state.items() if name not in {*tensors, "predictions"}}
+    tensors = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
     metadata = {"format": FORMAT, "version": VERSION, "state": json.dumps(rest)}
-    content = save({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, metadata=metadata)
+    content = save(tensors, metadata={**metadata, "sha256": _digest(metadata["state"], tensors)})
     atomic.write(Path(path), content)
 
 
@@ -164,17 +166,30 @@ def read_state(path: str | Path) -> dict[str, Any]:
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            if (metadata.get("format"), metadata.get("version")) != (FORMAT, VERSION):
+            version = metadata.get("version")
+            if metadata.get("format") != FORMAT or version not in (VERSION, WITHOUT_CHECKSUM):
                 found = f"{metadata.get('format')} version {metadata.get('version')}"
                 raise ValueError(f"{path} must be {FORMAT} version {VERSION}, got {found}")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(f"{path} is damaged or truncated: {error}") from error
+    if version == VERSION and metadata.get("sha256") != _digest(metadata.get("state", ""), tensors):
+        raise ValueError(
+            f"{path} is damaged: it does not have the checksum it was written with; use another checkpoint"
+        )
     state: dict[str, Any] = {**json.loads(metadata["state"]), "predictions": {}}
     for name, tensor in tensors.items():
         group, _, key = name.rpartition("/")
         (state["predictions"] if group else state)[key] = tensor
     return state
+
+
+def _digest(state: str, tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256(state.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 class _EpochEnd(TrainerCallback):

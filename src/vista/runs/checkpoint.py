@@ -1,16 +1,18 @@
 """All state of a run at a step boundary, in a folder that is written atomically.
 
-A checkpoint is JSON with the tensors taken out, a safetensors file that holds them, and a manifest with the SHA-256 of
-every file it depends on. Tensors that never change once made (predictions or weights of an anchor, the best weights)
-are files of their own under ``blobs/``, written once, referenced by hash, and deleted only after a checkpoint that no
-longer needs them is in place.
+A checkpoint consists of JSON without the tensors, a safetensors file with them, and a manifest with the SHA-256 of
+every file it depends on. Tensors that never change after they are created (predictions or weights of an anchor, the
+best weights) are separate files in ``blobs/``: written once, referenced by hash, and deleted only after a checkpoint
+that does not need them is complete.
 
-Only entries with names that this module creates are deleted, and no symbolic link is followed.
+Only entries with names that this module creates are deleted, and no symbolic link is followed. A damaged checkpoint is
+deleted. One that cannot be read, or that belongs to another run, is renamed and kept.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -32,13 +34,14 @@ from torch import Tensor
 
 from vista.core import collectives
 from vista.core.store import WrittenOnce
-from vista.files import atomic
+from vista.files import atomic, reader
+from vista.files.reader import DamagedFile
 
 TENSOR, BLOB, ARRAY = "$tensor", "$blob", "$array"
 
 
 def split(state: Any, path: str = "") -> tuple[Any, dict[str, Tensor], dict[str, dict[str, Tensor]]]:
-    """State as JSON, its changing tensors by path, and its immutable groups of tensors by path."""
+    """Split a state into JSON, its changing tensors by path, and its immutable groups of tensors by path."""
     if isinstance(state, Tensor):
         return {TENSOR: path}, {path: state.detach()}, {}
     if isinstance(state, np.ndarray):
@@ -84,25 +87,31 @@ def join(skeleton: Any, tensors: dict[str, Tensor], blobs: dict[str, dict[str, T
 
 
 FORMAT = 1
-KEPT = 2  # the newest, and the one before
-AT_ONCE = KEPT + 1  # on disk, while one is being written
+KEPT = 2  # the newest and the previous one
+AT_ONCE = KEPT + 1  # on disk while one is being written
 FOLDER, BLOBS = "checkpoints", "blobs"
 STATE, TENSORS, MANIFEST = "state.json", "tensors.safetensors", "manifest.json"
+UNUSED = ".unused"  # ending of checkpoints that are kept although this run cannot use them
 CHECKPOINT = re.compile(r"(epoch-\d{5,}-step-\d{7,})(-rank\d+)?")
+BLOB_NAME = re.compile(r"[0-9a-f]{32}\.safetensors")
 OWN_NAMES = {
     FOLDER: re.compile(rf"{CHECKPOINT.pattern}|\.{CHECKPOINT.pattern}\.tmp"),
-    BLOBS: re.compile(r"[0-9a-f]{32}\.safetensors|\.[0-9a-f]+\.safetensors\.\d+(-[^.]*-\d+)?\.tmp"),
+    BLOBS: re.compile(rf"{BLOB_NAME.pattern}|\.[0-9a-f]+\.safetensors\.\d+(-[^.]*-\d+)?\.tmp"),
 }
 RUN_IN_CHECKPOINT_DIR = re.compile(r".+\.vista-[0-9a-f]{16}")  # a run's own folder below --checkpoint-dir
 
 
 class Damaged(ValueError):
-    """A checkpoint that is not what was written."""
+    """A checkpoint whose files are not what was written."""
+
+
+class Unusable(ValueError):
+    """A checkpoint that cannot be read, or that belongs to another run: it may be of use to somebody else."""
 
 
 @dataclass(frozen=True)
 class Copied:
-    """A state as it was at one step, still where it was made; ``ready`` says when the copies are complete."""
+    """A copy of the state at one step, still on its device; ``ready`` is reached when the copies are complete."""
 
     skeleton: Any
     tensors: dict[str, Tensor]
@@ -112,7 +121,7 @@ class Copied:
 
 
 class Checkpoints:
-    """The checkpoints below a folder; in distributed training each process has its own files in them.
+    """The checkpoints below a folder. In distributed training each process writes its own part of each of them.
 
     Args:
         root: Folder that holds ``checkpoints/`` and ``blobs/``: the run folder, or one below --checkpoint-dir.
@@ -123,7 +132,7 @@ class Checkpoints:
         self.root = root
         self.suffix = f"-rank{rank}" if rank else ""
         self.is_first = rank == 0
-        self._resumed: str | None = None  # the checkpoint this run went on from
+        self._resumed: str | None = None  # the checkpoint that this run was resumed from
         self._blob_files: dict[str, tuple[str, str]] = {}  # path in the state -> file name and hash
         self._writer: threading.Thread | None = None
         self._failure: BaseException | None = None
@@ -131,14 +140,21 @@ class Checkpoints:
     # ------------------------------------------------------------ writing
 
     def save(self, name: str, state: Any, *, wait: bool = False) -> None:
-        """Copy ``state`` now, where it lies; bring it over and write it in the background.
+        """Copy ``state`` on its device now; transfer and write it in the background.
 
-        What failed last time is raised here. Several processes wait for each other, because a checkpoint is one only
-        when every process has written its part.
+        In distributed training it waits until every process has written its part.
+
+        Args:
+            name: Such as ``epoch-00002-step-0000001``.
+            state: Nested dicts and lists of tensors, arrays and JSON values.
+            wait: Return only when the checkpoint is complete.
+
+        Raises:
+            OSError: If this checkpoint, or the previous one in the background, could not be written.
         """
         self.wait()
         if name == self._resumed:
-            return  # it holds this very state, and would be gone for a moment
+            return  # it holds this state already, and would not exist for a moment
         skeleton, tensors, blobs = split(state)
         tensors = {path: tensor.clone() for path, tensor in tensors.items()}
         fresh = {path: group for path, group in blobs.items() if path not in self._blob_files}
@@ -159,7 +175,7 @@ class Checkpoints:
             self.wait()
 
     def wait(self) -> None:
-        """Until what is being written is in place."""
+        """Wait until the checkpoint in the background is complete; raise the error if it failed."""
         if self._writer is not None:
             self._writer.join()
             self._writer = None
@@ -173,6 +189,8 @@ class Checkpoints:
         try:
             if copied.ready is not None:
                 copied.ready.synchronize()
+            if not is_in_checkpoint_dir(self.root) and not self.root.is_dir():  # a removed run is not created again
+                raise FileNotFoundError(f"cannot write a checkpoint: {self.root} does not exist any more")
             for path, group in copied.fresh.items():
                 self._blob_files[path] = self._write_blob(group)
             self._blob_files = {path: self._blob_files[path] for path in copied.needed}
@@ -207,27 +225,18 @@ class Checkpoints:
         digest = hashlib.sha256(data).hexdigest()
         path = self.root / BLOBS / f"{digest[:32]}.safetensors"
         atomic.make_folder(path.parent)
-        if path.is_symlink() or not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+        if not _has_digest(path, digest):
             atomic.write(path, data)
         return path.name, digest
 
     def _forget_old(self) -> None:
-        """Keep the newest checkpoint and the one before; drop blobs that neither needs. The first process does it."""
-        if not self.is_first:
-            return
-        self._keep_only(self.names()[:KEPT])
-        needed = set()
-        for name in filter(CHECKPOINT.fullmatch, atomic.list_entries(self.root / FOLDER)):
-            try:
-                needed |= set(atomic.read_object(self.root / FOLDER / name / MANIFEST))
-            except (OSError, ValueError):
-                return  # damaged since it was written: what it needs is not known, so nothing is deleted
-        unneeded = [name for name in own_entries(self.root / BLOBS) if f"{BLOBS}/{name}" not in needed]
-        if unneeded:
-            atomic.delete_entries(self.root / BLOBS, unneeded)
+        """Keep the newest checkpoint and the previous one; delete blobs that no checkpoint needs. Rank 0 does it."""
+        if self.is_first:
+            self._keep_only(self.names()[:KEPT])
+            _delete_unneeded_blobs(self.root)
 
     def _keep_only(self, names: list[str]) -> None:
-        """Delete all other checkpoints, every process's part of them, and what a killed process left half-written."""
+        """Delete all other checkpoints, the parts of all processes, and incomplete ones of killed processes."""
         entries = own_entries(self.root / FOLDER)
         if others := [name for name in entries if name.partition("-rank")[0] not in names]:
             atomic.delete_entries(self.root / FOLDER, others)
@@ -239,62 +248,87 @@ class Checkpoints:
         found = [CHECKPOINT.fullmatch(name) for name in atomic.list_entries(self.root / FOLDER)]
         return sorted((match[1] for match in found if match and (match[2] or "") == self.suffix), reverse=True)
 
-    def load(self, name: str) -> Any:
-        """The state of a checkpoint; one that is not what was written is refused by name."""
+    def load(self, name: str, identity: Any = None) -> Any:
+        """Read the state of a checkpoint.
+
+        Args:
+            name: One of :meth:`names`.
+            identity: The identity of the run; if given, a checkpoint of another run is unusable.
+
+        Returns:
+            The state that was saved.
+
+        Raises:
+            Damaged: If a file is not what was written.
+            Unusable: If a file cannot be read, or the checkpoint belongs to another run.
+            ValueError: If another version, or another number of processes, wrote it.
+        """
         folder = self.root / FOLDER / f"{name}{self.suffix}"
         try:
-            files = self._verified(folder)
-            saved = json.loads(files[STATE])
-            self._refuse_foreign(folder, saved)
+            files = self._read_verified(folder)
+            saved = reader.parse_object(files[STATE], folder / STATE, any_number=True)
+            self._check_readable_here(folder, saved)
             blobs, blob_files = {}, {}
             for path, file in saved["blobs"].items():
                 blobs[path] = tensors_from_bytes(files[f"{BLOBS}/{file}"])
                 blob_files[path] = file, hashlib.sha256(files[f"{BLOBS}/{file}"]).hexdigest()
             state = join(saved["state"], tensors_from_bytes(files[TENSORS]), blobs)
+            if identity is not None and state["identity"] != identity:
+                raise Unusable(f"checkpoint {folder} belongs to another run")
             self._blob_files = blob_files  # all of them or none: a blob of another checkpoint is not this one's
             return state
-        except (SafetensorError, json.JSONDecodeError, KeyError) as error:
+        except (SafetensorError, DamagedFile, LookupError, TypeError, AttributeError) as error:
             raise Damaged(f"checkpoint {folder} is damaged: {error}") from error
+        except OSError as error:
+            raise Unusable(f"checkpoint {folder} cannot be read: {error}") from error
 
     @staticmethod
-    def _refuse_foreign(folder: Path, saved: dict[str, Any]) -> None:
-        """Whole, but not ours to read: better to stop than to start anew over it."""
+    def _check_readable_here(folder: Path, saved: dict[str, Any]) -> None:
+        """Reject a complete checkpoint of another version or number of processes: it must not be overwritten."""
         if saved.get("format") != FORMAT:
             raise ValueError(f"{folder} has format {saved.get('format')!r}, but this version reads {FORMAT}")
         if saved["processes"] != collectives.world_size():
             raise ValueError(
                 f"{folder} was written by {saved['processes']} processes, but there are {collectives.world_size()}: "
-                f"go on with torchrun --nproc-per-node={saved['processes']}, or without it if that is 1"
+                f"resume with torchrun --nproc-per-node={saved['processes']}, or without it if that is 1"
             )
 
-    def _verified(self, folder: Path) -> dict[str, bytes]:
-        if not (folder / MANIFEST).exists():
-            raise Damaged(f"checkpoint {folder} is damaged: it has no {MANIFEST}")
-        try:
-            manifest = atomic.read_object(folder / MANIFEST)
-        except ValueError as error:
-            raise Damaged(f"checkpoint {folder} is damaged: {error}") from error
+    def _read_verified(self, folder: Path) -> dict[str, bytes]:
+        """Content of all files of a checkpoint; the manifest may name only files that this module creates."""
         files = {}
-        for name, digest in manifest.items():
-            path = self.root / name if name.startswith(f"{BLOBS}/") else folder / name
-            if not path.exists():
-                raise Damaged(f"checkpoint {folder} is damaged: {path.name} is missing")
-            files[name] = path.read_bytes()
-            if hashlib.sha256(files[name]).hexdigest() != digest:
-                raise Damaged(
-                    f"checkpoint {folder} is damaged: {path.name} does not have the checksum it was written with"
-                )
+        try:
+            manifest = reader.read_object(folder / MANIFEST)
+            for name, digest in manifest.items():
+                parent, _, file = name.rpartition("/")
+                if name not in (STATE, TENSORS) and not (parent == BLOBS and BLOB_NAME.fullmatch(file)):
+                    raise Damaged(f"checkpoint {folder} is damaged: {MANIFEST} names the foreign file {name!r}")
+                files[name] = reader.read_bytes((self.root if parent else folder) / name)
+                if hashlib.sha256(files[name]).hexdigest() != digest:
+                    raise Damaged(
+                        f"checkpoint {folder} is damaged: {file} does not have the checksum it was written with"
+                    )
+        except FileNotFoundError as error:
+            missing = MANIFEST if not (folder / MANIFEST).exists() else file
+            raise Damaged(f"checkpoint {folder} is damaged: {missing} is missing") from error
         return files
 
-    def newest_sound_everywhere(self) -> Any:
-        """State of the newest checkpoint that is whole on every process, or None; damaged ones are deleted."""
+    def load_newest(self, identity: Any = None) -> Any:
+        """Read the newest checkpoint that every process can use.
+
+        Args:
+            identity: The identity of the run, which the checkpoint must have.
+
+        Returns:
+            Its state, or None without a usable checkpoint. Damaged checkpoints are deleted; those that cannot be read
+            or belong to another run are renamed to ``NAME.unused``.
+        """
         names = self.names()
         if self.is_first:
             self._warn_of_foreign_entries()
             self._keep_only(names)
         names = collectives.first_ranks_words(names)
-        for place, name in enumerate(names):
-            state = self._load_or_warn(name)
+        for number, name in enumerate(names):
+            state = self._load_or_warn(name, identity)
             if collectives.all_say(state is not None):
                 self._resumed = name
                 return state
@@ -302,9 +336,9 @@ class Checkpoints:
                 warnings.warn(f"checkpoint {self.root / FOLDER / name} is damaged in another process", stacklevel=2)
             self._blob_files = {}
             if self.is_first:
-                self._keep_only(names[place + 1 :])
+                self._keep_only(names[number + 1 :])
         if names:
-            warnings.warn(f"{self.root} has no sound checkpoint left: the run starts anew", stacklevel=2)
+            warnings.warn(f"{self.root} has no usable checkpoint left: the run starts from epoch 1", stacklevel=2)
         return None
 
     def _warn_of_foreign_entries(self) -> None:
@@ -312,27 +346,32 @@ class Checkpoints:
             foreign = [name for name in atomic.list_entries(folder) if not OWN_NAMES[folder.name].fullmatch(name)]
             if foreign:
                 warnings.warn(
-                    f"{folder} holds entries that vista did not create: {', '.join(foreign[:8])}; they are left alone",
+                    f"{folder} holds entries that are not of this run: {', '.join(foreign[:8])}; they are left alone",
                     stacklevel=3,
                 )
 
-    def _load_or_warn(self, name: str) -> Any:
-        """The state, or None where it is damaged; what the first process must refuse, every process refuses."""
-        state, refusal = None, ""
+    def _load_or_warn(self, name: str, identity: Any) -> Any:
+        """The state, or None if the checkpoint cannot be used; an error of rank 0 is raised in every process."""
+        state, message = None, ""
         try:
-            state = self.load(name)
+            state = self.load(name, identity)
         except Damaged as error:
             warnings.warn(f"{error}; it is not used", stacklevel=3)
+        except Unusable as error:
+            own = f"{name}{self.suffix}"
+            kept = _free_path(self.root / FOLDER / f"{own}{UNUSED}")
+            atomic.rename(self.root / FOLDER / own, kept)
+            warnings.warn(f"{error}; it is not used, and kept as {kept}", stacklevel=3)
         except ValueError as error:
-            refusal = str(error)
-        for said in collectives.first_ranks_words([refusal]):
-            if said or refusal:
-                raise ValueError(said or refusal)
+            message = str(error)
+        for first in collectives.first_ranks_words([message]):
+            if first or message:
+                raise ValueError(first or message)
         return state
 
     @contextmanager
     def settled(self) -> Iterator[None]:
-        """However what is inside ends: what is being written is in place afterwards."""
+        """Wait for the background writer when the block ends, also after an error."""
         try:
             yield
         finally:
@@ -340,7 +379,7 @@ class Checkpoints:
                 self._writer.join()
 
     def clear(self) -> None:
-        """Delete the checkpoints of a finished run; the first process does it."""
+        """Delete the checkpoints of a finished run; rank 0 does it."""
         self.wait()
         if self.is_first:
             delete_checkpoints(self.root)
@@ -359,15 +398,44 @@ def own_entries(folder: Path) -> list[str]:
 
 
 def delete_checkpoints(root: Path) -> None:
-    """Delete all checkpoints and blobs below ``root``, and the folders that are empty then; errors leave the rest."""
+    """Delete all checkpoints and blobs below ``root``, then the folders that are empty; errors leave the rest."""
     for folder in (root / FOLDER, root / BLOBS):
         with suppress(OSError):
             if not folder.is_symlink():
-                atomic.delete_entries(folder, own_entries(folder))
+                if folder.name == FOLDER:
+                    atomic.delete_entries(folder, own_entries(folder))
+                else:
+                    _delete_unneeded_blobs(root)
                 folder.rmdir()
     with suppress(OSError):
         if is_in_checkpoint_dir(root):
             root.rmdir()
+
+
+def _delete_unneeded_blobs(root: Path) -> None:
+    """Delete blobs that no checkpoint needs, including those kept as unused; nothing if a manifest is unreadable."""
+    needed = set()
+    for name in atomic.list_entries(root / FOLDER):
+        if CHECKPOINT.fullmatch(name.partition(UNUSED)[0]):
+            try:
+                needed |= set(reader.read_object(root / FOLDER / name / MANIFEST))
+            except (OSError, ValueError):
+                return
+    if unneeded := [name for name in own_entries(root / BLOBS) if f"{BLOBS}/{name}" not in needed]:
+        atomic.delete_entries(root / BLOBS, unneeded)
+
+
+def _has_digest(path: Path, digest: str) -> bool:
+    try:
+        return reader.sha256(path) == digest
+    except (OSError, DamagedFile):
+        return False
+
+
+def _free_path(path: Path) -> Path:
+    """``path``, with a number added if it exists."""
+    numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
+    return next(each for each in itertools.chain([path], numbered) if not each.exists())
 
 
 def reject_links(root: Path) -> None:
@@ -383,5 +451,5 @@ def is_in_checkpoint_dir(root: Path) -> bool:
 
 
 def new_name_in_checkpoint_dir(run: Path) -> str:
-    """A name that no other run has, as several may share a --checkpoint-dir."""
+    """A new unique name for the run's folder in a --checkpoint-dir, which several runs may share."""
     return f"{os.path.basename(run.resolve())[:40] or 'run'}.vista-{secrets.token_hex(8)}"

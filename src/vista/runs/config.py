@@ -1,4 +1,4 @@
-"""The configuration of a run: every setting once, with one line of explanation, and the presets."""
+"""The configuration of a run, with a line of help per setting, and the presets."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ LearningRate = Literal["cosine", "restarts", "constant"]
 Precision = Literal["auto", "bf16", "fp32", "fp64"]
 # Fields that decide where and how fast a run executes, not what it computes: they are not part of its identity.
 INCIDENTAL = ("root", "device", "compile", "capture", "checkpoint_seconds", "checkpoint_dir")
-SMALLEST_IMAGE, LARGEST_IMAGE = 8, 1024
-MAX_SEED = 2**32 - 1  # the CPU's generator takes 32 bits: a larger seed would have the weights and order of a smaller
+SMALLEST_IMAGE, LARGEST_IMAGE = 8, 1024  # pixels
+MAX_SEED = 2**32 - 1  # the CPU generator uses 32 bits of it: larger seeds would repeat the draws of smaller ones
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,11 @@ class TrainConfig:
     weight_decay: float = 5e-4
     """Weight decay on all parameters."""
     padding: int | None = None
-    """Shift pictures by up to so many pixels; what suits the data set if not given."""
+    """Shift images by up to this many pixels; the default of the data set if not given."""
     flip: bool | None = None
-    """Mirror half of the pictures; what suits the data set if not given."""
+    """Mirror half of the images; the default of the data set if not given."""
     rotation: float = 0.0
-    """Turn pictures by up to so many degrees either way."""
+    """Rotate images by up to this many degrees in either direction."""
     cutmix: float = 0.0
     """Probability that a batch is mixed by CutMix."""
     image_size: int | None = None
@@ -106,30 +106,30 @@ class TrainConfig:
             _check_kind(name, getattr(self, name), hint)
         for name in ("seed", "noise_seed", "split_seed"):
             if not 0 <= (getattr(self, name) or 0) <= MAX_SEED:
-                raise ValueError(f"{name} is {getattr(self, name)}, but it must lie between 0 and {MAX_SEED}")
+                raise ValueError(f"{name} must be between 0 and {MAX_SEED}, got {getattr(self, name)}")
         positive = ("batch_size", "lr", "restart_epochs", "validation")
         for name in positive:
             if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}, but it must be greater than 0")
+                raise ValueError(f"{name} must be greater than 0, got {getattr(self, name)}")
         for name in ("momentum", "weight_decay", "rotation", "checkpoint_seconds"):
             if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}, but it must not be negative")
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
         if self.momentum >= 1:
-            raise ValueError(f"momentum is {self.momentum}, but it must be less than 1 (0.9 is usual)")
+            raise ValueError(f"momentum must be less than 1 (0.9 is usual), got {self.momentum}")
         if self.nesterov and not self.momentum:
-            raise ValueError("nesterov is True, but momentum is 0: Nesterov's step looks ahead along a momentum")
+            raise ValueError("nesterov needs a momentum greater than 0, got momentum 0")
         if self.epochs < 2:
-            raise ValueError(f"epochs is {self.epochs}, but a run has at least 2")
+            raise ValueError(f"epochs must be at least 2, got {self.epochs}")
         if not 0 <= self.cutmix <= 1:
-            raise ValueError(f"cutmix is {self.cutmix}, but it is a probability between 0 and 1")
+            raise ValueError(f"cutmix must be a probability between 0 and 1, got {self.cutmix}")
         if self.validation >= 1 and self.validation != int(self.validation):
-            raise ValueError(f"validation is {self.validation}, but it is a share below 1 or a whole number of samples")
+            raise ValueError(f"validation must be a share below 1 or a number of samples, got {self.validation}")
         for name in ("lr_schedule", "precision"):
             known = {"lr_schedule": ("cosine", "restarts", "constant"), "precision": ("auto", "bf16", "fp32", "fp64")}[
                 name
             ]
             if getattr(self, name) not in known:
-                raise ValueError(f"{name} is {getattr(self, name)!r}, but it must be one of {', '.join(known)}")
+                raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
         if self.image_size is not None and not SMALLEST_IMAGE <= self.image_size <= LARGEST_IMAGE:
             raise ValueError(
                 f"image_size must be between {SMALLEST_IMAGE} and {LARGEST_IMAGE} pixels, got {self.image_size}"
@@ -141,19 +141,22 @@ class TrainConfig:
         if self.checkpoint_dir == "":
             raise ValueError("checkpoint_dir must be the path of a folder, got ''")
         check_device(self.device)
-        object.__setattr__(self, "noise", noise.parse(self.noise).spec)  # one spelling: the same labels, the same run
+        object.__setattr__(
+            self, "noise", noise.parse(self.noise).spec
+        )  # one spelling, so that the same labels have the same identity
 
     def data_seeds(self) -> tuple[int, int]:
-        """The seeds of labels and split: the run's own where none is given."""
+        """The seeds of noise and split: ``seed`` where they are not given."""
         noise_seed, split_seed = (self.seed if s is None else s for s in (self.noise_seed, self.split_seed))
         return noise_seed, split_seed
 
     def to_json(self) -> dict[str, Any]:
+        """The JSON object of ``config.json``."""
         return {"format": FORMAT, **dataclasses.asdict(self)}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> TrainConfig:
-        """Read what :meth:`to_json` wrote; another format or an unknown field is refused by name."""
+        """Read what :meth:`to_json` wrote; another format or an unknown field raises ``ValueError``."""
         if values.get("format") != FORMAT:
             raise ValueError(f"the configuration has format {values.get('format')!r}, but this version reads {FORMAT}")
         known = {f.name for f in dataclasses.fields(cls)}
@@ -166,30 +169,30 @@ class TrainConfig:
 
 
 def check_device(device: str) -> None:
-    """Refuse what is no device that a run knows."""
+    """Reject an unknown device."""
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
-        raise ValueError(f"device is {device!r}, but it must be cpu, cuda, cuda:0 (or another number) or auto")
+        raise ValueError(f"device must be cpu, cuda, cuda:NUMBER or auto, got {device!r}")
 
 
 @functools.cache
 def _kinds() -> dict[str, Any]:
-    """The kind of each field; working it out takes longer than all the checks."""
+    """The type of each field; cached, because resolving the hints takes longer than all checks."""
     return typing.get_type_hints(TrainConfig)
 
 
 def _check_kind(name: str, value: Any, hint: Any) -> None:
-    """Refuse a value that is not of its field's kind, and a number that is not finite."""
+    """Reject a value of another type than its field, and a number that is not finite."""
     kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     if value is None and type(None) in kinds:
         return
     kind: Any = typing.get_origin(kinds[0]) or kinds[0]
-    if kind is Literal:  # these are compared with what is known
+    if kind is Literal:  # checked against its choices elsewhere
         return
     accepted = {int: numbers.Integral, float: numbers.Real}.get(kind, kind)
     if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
-        raise ValueError(f"{name} is {value!r}, but it must be {IN_WORDS[kind]}")
+        raise ValueError(f"{name} must be {IN_WORDS[kind]}, got {value!r}")
     if kind is float and not math.isfinite(value):
-        raise ValueError(f"{name} is {value}, but it must be finite, such as {getattr(TrainConfig, name)}")
+        raise ValueError(f"{name} must be finite, such as {getattr(TrainConfig, name)}, got {value}")
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -204,5 +207,5 @@ def preset(name: str, data: str = "digits", noise: str = "none") -> dict[str, An
     if name == "auto":
         name = "digits" if data == "digits" else "clean" if noise == "none" else "noisy"
     if name not in PRESETS:
-        raise ValueError(f"preset is {name!r}, but it must be one of auto, {', '.join(PRESETS)}")
+        raise ValueError(f"preset must be one of auto, {', '.join(PRESETS)}, got {name!r}")
     return dict(PRESETS[name])

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 FORMAT = 1
+REQUIRED = ("name", "classes", "sample_shape", "mean", "std")
 HASHES = ("inputs_hash", "labels_hash", "split_hash", "test_hash")  # in the order in which changes are reported
 
 
@@ -66,7 +67,7 @@ class DataDescription:
         read: dict[str, Any] = {}
         for item in dataclasses.fields(cls):
             hint = _HINTS[item.name]
-            if item.name not in values and item.default is dataclasses.MISSING and item.name != "samples":
+            if item.name in REQUIRED and item.name not in values:
                 raise ValueError(f"{item.name} is missing")
             if item.name in values:
                 read[item.name] = _checked(item.name, values[item.name], hint)

@@ -1,4 +1,4 @@
-"""Where something was measured: machine, versions, commit."""
+"""The environment of a run: machine, versions, commit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vista.core import collectives
 
 
 def environment(device: torch.device) -> dict[str, Any]:
-    """Versions and machine, as far as they may explain a difference."""
+    """Machine and versions that may explain a difference between two runs."""
     return {
         "vista": vista.__version__,
         "commit": _commit(),

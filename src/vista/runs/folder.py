@@ -1,8 +1,14 @@
-"""The folder of a run: what lies where, and what is read out of it; runs below a folder."""
+"""The folder of a run: its files, read and verified, and the search for runs below a folder.
+
+``manifest.json`` of a finished run holds the SHA-256 of its files, which are compared whenever one is read. Runs of
+versions without a manifest are read without this check.
+"""
 
 from __future__ import annotations
 
 import errno
+import hashlib
+import json
 import math
 import os
 import shutil
@@ -12,12 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from vista import models
-from vista.files import atomic, shell
+from vista.files import atomic, reader, shell
+from vista.files.reader import DamagedFile
 from vista.noise import NoisyLabels
 from vista.runs import checkpoint, lock
 from vista.runs.config import TrainConfig
@@ -29,16 +34,18 @@ from vista.split import Split
 
 CONFIG, ENVIRONMENT, DATA, METRICS = "config.json", "environment.json", "data.json", "metrics.json"
 LABELS, SPLIT, TEACHER = "labels.safetensors", "split.safetensors", "teacher.safetensors"
-EARLIER, TENSORBOARD, ASIDE = "earlier", "tensorboard", ".replaced"
+EARLIER, TENSORBOARD, ASIDE, MANIFEST = "earlier", "tensorboard", ".replaced", "manifest.json"
+MANIFEST_FORMAT = 1
 MOST_THREADS = 1024
-LONGEST_NAME = 255  # bytes, on any disk
+LONGEST_NAME = 255  # bytes, on common file systems
 Which = Literal["best", "last"]
 WEIGHTS: dict[Which, str] = {"best": "best.safetensors", "last": "last.safetensors"}
-OWN = frozenset((
+VERIFIED = frozenset((
     CONFIG, ENVIRONMENT, DATA, METRICS, LABELS, SPLIT, TEACHER, PREDICTIONS, *WEIGHTS.values(), EPOCHS, TIMINGS,
-    COVERAGE, EARLIER, TENSORBOARD, checkpoint.FOLDER, checkpoint.BLOBS, lock.FILE,
+    COVERAGE,
 ))  # fmt: skip
-LITTER = frozenset((".DS_Store", "Thumbs.db", "desktop.ini"))  # what file managers leave: nobody's work
+OWN = VERIFIED | {MANIFEST, EARLIER, TENSORBOARD, checkpoint.FOLDER, checkpoint.BLOBS, lock.FILE}
+LITTER = frozenset((".DS_Store", "Thumbs.db", "desktop.ini"))  # files of file managers
 CHECKPOINT_FILES = frozenset((checkpoint.STATE, checkpoint.TENSORS, checkpoint.MANIFEST))
 
 
@@ -58,52 +65,92 @@ class RunFolder:
         return folder
 
     def config(self) -> TrainConfig:
-        values = _read_object(self.path / CONFIG)
+        """The resolved configuration."""
+        values = self._read_object(CONFIG)
         try:
             return TrainConfig.from_json(values)
         except ValueError as error:
             raise ValueError(f"{self.path / CONFIG} cannot be used: {error}") from error
 
     def environment(self) -> dict[str, Any]:
-        return _read_object(self.path / ENVIRONMENT)
+        """Machine and versions."""
+        return self._read_object(ENVIRONMENT)
 
     def threads(self) -> int | None:
         """CPU threads that the run started with; ``None`` if it recorded none."""
         threads = self.environment().get("threads")
-        if threads is None:
-            return None
-        if not isinstance(threads, int) or not 1 <= threads <= MOST_THREADS:
-            raise _damaged(self.path / ENVIRONMENT, f"threads is {threads!r}, expected 1 to {MOST_THREADS}")
+        if threads is not None and (not isinstance(threads, int) or not 1 <= threads <= MOST_THREADS):
+            raise DamagedFile(self.path / ENVIRONMENT, f"threads must be 1 to {MOST_THREADS}, got {threads!r}")
         return threads
 
     def data(self) -> DataDescription:
         """Class names, shapes, preprocessing and hashes of the data."""
+        values = self._read_object(DATA)
         try:
-            return DataDescription.from_json(_read_object(self.path / DATA))
+            return DataDescription.from_json(values)
         except ValueError as error:
-            if str(self.path / DATA) in str(error):
-                raise
-            raise _damaged(self.path / DATA, str(error)) from error
+            raise DamagedFile(self.path / DATA, str(error)) from error
 
     def labels(self) -> NoisyLabels:
-        return NoisyLabels.load(self.path / LABELS)
+        """Given and true labels of all samples."""
+        return NoisyLabels.load(self._verified(LABELS))
 
     def split(self) -> Split:
-        return Split.load(self.path / SPLIT)
+        """Ids of the training and validation samples."""
+        return Split.load(self._verified(SPLIT))
 
     def record(self) -> Record:
+        """The epochs so far."""
+        for name in (COVERAGE, EPOCHS, TIMINGS):
+            if (self.path / name).exists():
+                self._verified(name)
         return Record.read(self.path)
 
+    # ------------------------------------------------------------ checksums
+
+    def write_manifest(self, metrics: bytes) -> None:
+        """Write ``manifest.json`` of a run that is about to finish.
+
+        Args:
+            metrics: The content of ``metrics.json``, which is written next and marks the run as finished.
+        """
+        there = [name for name in sorted(VERIFIED - {METRICS}) if (self.path / name).exists()]
+        files = {name: reader.sha256(self.path / name) for name in there}
+        files[METRICS] = hashlib.sha256(metrics).hexdigest()
+        content = {"format": MANIFEST_FORMAT, "files": files, "sha256": _digest(files)}
+        atomic.write_json(self.path / MANIFEST, content)
+
+    def _verified(self, name: str) -> Path:
+        """The path of a file, after its checksum was compared if the run has finished with a manifest."""
+        path, manifest = self.path / name, self.path / MANIFEST
+        if not self.is_finished() or not manifest.exists():
+            return path
+        values = reader.read_object(manifest)
+        files = values.get("files")
+        if values.get("format") != MANIFEST_FORMAT:
+            raise DamagedFile(manifest, f"format must be {MANIFEST_FORMAT}, got {values.get('format')!r}")
+        if not isinstance(files, dict) or values.get("sha256") != _digest(files):
+            raise DamagedFile(manifest, "its entries do not have the checksum they were written with")
+        if reader.sha256(path) != files.get(name):
+            remedy = f"restore it, or delete {MANIFEST} if you changed it on purpose"
+            raise DamagedFile(path, f"it does not have the checksum in {MANIFEST}", remedy)
+        return path
+
+    def _read_object(self, name: str) -> dict[str, Any]:
+        return reader.read_object(self._verified(name))
+
+    # ------------------------------------------------------------ times and results
+
     def seconds(self) -> float:
-        """Time that the run took, the runs that it needed first included."""
+        """Training time, including the runs that it needed first."""
         return self.record().seconds() + self.earlier_seconds()
 
     def earlier_seconds(self) -> float:
-        """Time that the runs took that it needed first."""
+        """Training time of the runs that it needed first."""
         return sum(run.seconds() for run in find_runs(self.path / EARLIER))
 
     def resume_command(self) -> str:
-        """How to go on with the run, as its own user would write it."""
+        """The command that resumes the run."""
         network = self.config().network
         named = ("--network", network) if models.is_from_outside(network) else ()
         return shell.command("vista", "resume", self.path, *named)
@@ -111,49 +158,52 @@ class RunFolder:
     def metrics(self) -> dict[str, Any]:
         """Final metrics; only a finished run has them."""
         if not self.is_finished():
-            raise FileNotFoundError(f"{self.path} has not finished: `{self.resume_command()}` goes on with it")
-        values = _read_object(self.path / METRICS)
+            raise FileNotFoundError(f"{self.path} has not finished: `{self.resume_command()}` continues it")
+        values = self._read_object(METRICS)
         self.check_metrics(values, ("best.test.top1", "last.test.top1", "best.test.ece", "best.test.aurc"))
         return values
 
     def check_metrics(self, values: dict[str, Any], places: Iterable[str]) -> None:
-        """Refuse metrics that lack a number."""
+        """Reject metrics that lack a number at one of these positions, such as ``best.test.top1``."""
         if found := lacking(values, places):
-            raise _damaged(self.path / METRICS, found)
+            raise DamagedFile(self.path / METRICS, found)
 
     def teacher(self) -> Tensor:
-        """What the method believes of the training samples at the end, float16 ``[N, K]``."""
+        """The teacher's final class probabilities of the training samples, float16 ``[n, K]``."""
         if not (self.path / TEACHER).exists():
             raise FileNotFoundError(
                 f"{self.path} has no {TEACHER}: its method keeps no teacher, or it has not finished"
             )
-        tensors = _tensors(self.path / TEACHER)
+        tensors = reader.read_tensors(self._verified(TEACHER))
         if "teacher" not in tensors:
-            raise _damaged(self.path / TEACHER, "it has no 'teacher'")
+            raise DamagedFile(self.path / TEACHER, "it has no tensor 'teacher'")
         return tensors["teacher"]
 
     def predictions(self) -> Predictions:
         """Predicted classes of the training samples by epoch, their mean prediction, and the final logits."""
+        if (self.path / PREDICTIONS).exists():
+            self._verified(PREDICTIONS)
         return Predictions.load(self.path)
 
     def weights(self, which: Which) -> dict[str, Tensor]:
-        path = self.path / WEIGHTS[which]
-        if not path.exists():
-            why = "the run was kept without its weights"
+        """Weights of the best validation epoch, or of the last epoch."""
+        if not (self.path / WEIGHTS[which]).exists():
+            why = "the run was stored without its weights"
             if not self.is_finished():
                 why = f"the run has not finished (`{self.resume_command()}`)"
-            raise FileNotFoundError(f"{path} is not there: {why}")
-        return _tensors(path)
+            raise FileNotFoundError(f"{self.path / WEIGHTS[which]} does not exist: {why}")
+        return reader.read_tensors(self._verified(WEIGHTS[which]))
 
     def is_finished(self) -> bool:
+        """Whether ``metrics.json`` exists, which is written last."""
         return (self.path / METRICS).exists()
 
     def is_kept_read_only(self) -> bool:
-        """Whether it is finished and nobody may write to it: then nobody needs its lock."""
+        """Whether the run has finished and its folder is not writable, so that no lock is needed."""
         return self.is_finished() and not os.access(self.path, os.W_OK)
 
     def strangers(self, besides: Container[str] = ()) -> list[str]:
-        """Paths in the folder that no training put there; names in ``besides`` may lie beside what it did put there."""
+        """Paths in the folder that no training created, except for file names in ``besides``."""
         names = (path.name for path in self.path.iterdir() if path.name not in OWN and path.name not in besides)
         found = [name for name in names if not atomic.is_temporary(name)]
         for folder in (TENSORBOARD, checkpoint.FOLDER, checkpoint.BLOBS):
@@ -166,7 +216,7 @@ class RunFolder:
         return sorted(name for name in found if name.rpartition("/")[2] not in LITTER)
 
     def size(self) -> int:
-        """Bytes on disk, checkpoints below --checkpoint-dir included, without other runs that the folder holds."""
+        """Bytes on disk, including checkpoints below --checkpoint-dir, without other runs inside the folder."""
         inside = _size(self.path, {str(run.path) for run in find_runs(self.path)} - {str(self.path)})
         return inside + sum(map(checkpoints_size, self._roots_in_checkpoint_dir()))
 
@@ -175,9 +225,9 @@ class RunFolder:
         return checkpoints_size(self.checkpoint_root())
 
     def checkpoint_root(self) -> Path:
-        """The folder that holds ``checkpoints/`` and ``blobs/``: the one on record in ``config.json``, or this one."""
+        """The folder that holds ``checkpoints/`` and ``blobs/``: the one in ``config.json``, or this one."""
         try:
-            recorded = atomic.read_object(self.path / CONFIG).get("checkpoint_dir")
+            recorded = reader.read_object(self.path / CONFIG).get("checkpoint_dir")
         except (OSError, ValueError):
             return self.path
         if isinstance(recorded, str) and checkpoint.is_in_checkpoint_dir(Path(recorded)):
@@ -219,7 +269,7 @@ class RunFolder:
         return chosen
 
     def _roots_in_checkpoint_dir(self) -> list[Path]:
-        """Folders below --checkpoint-dir of this run and of those that it needed first."""
+        """Folders below --checkpoint-dir of this run and of the runs that it needed first."""
         earlier = self.path / EARLIER
         configs = [] if earlier.is_symlink() else files_named(CONFIG, earlier)
         roots = [run.checkpoint_root() for run in (self, *(RunFolder(config.parent) for config in configs))]
@@ -246,18 +296,18 @@ class RunFolder:
                 raise
             raise type(error)(f"{self.path} cannot be deleted: {error.strerror}; {WRITABLE}") from error
 
-    def locked(self) -> AbstractContextManager[None]:
-        """One process at a time may train in a folder; a run that is there has its place."""
+    def locked(self) -> AbstractContextManager[lock.HeldFolder]:
+        """Hold the folder's lock: one process at a time may train in it."""
         return lock.locked(self.path, WRITABLE) if (self.path / CONFIG).exists() else lock.locked(self.path)
 
 
 def _size(root: Path, without: Container[str] = ()) -> int:
-    """Bytes on disk of all files below a folder but for some folders in it."""
+    """Bytes on disk of all files below a folder, except for the folders ``without``."""
     total = 0
     for place, folders, files in os.walk(root):
         folders[:] = [name for name in folders if os.path.join(place, name) not in without]
         for name in files:
-            with suppress(FileNotFoundError):  # a checkpoint may give way to the next one meanwhile
+            with suppress(FileNotFoundError):  # a checkpoint may be replaced by the next one meanwhile
                 total += os.stat(os.path.join(place, name), follow_symlinks=False).st_size
     return total
 
@@ -269,7 +319,7 @@ def checkpoints_size(root: Path) -> int:
 
 
 def _is_own_inside(file: Path) -> bool:
-    """Whether a training writes such a file to one of a run's folders; by its path in the run."""
+    """Whether a training creates such a file in one of the run's subfolders, by its path relative to the run."""
     folder, name = file.parts[:2]
     if atomic.is_temporary(file.name):
         return True
@@ -280,86 +330,68 @@ def _is_own_inside(file: Path) -> bool:
     return len(file.parts) == depth and is_known and checkpoint.OWN_NAMES[folder].fullmatch(name) is not None
 
 
-def _read_object(path: Path) -> dict[str, Any]:
-    """What a JSON file of a run holds."""
-    try:
-        return atomic.read_object(path)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"{path} is gone: {AGAIN}") from error
-    except ValueError as error:
-        raise ValueError(f"{error}; {AGAIN}") from error
+def _digest(files: dict[str, str]) -> str:
+    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
 
 def lacking(values: dict[str, Any], places: Iterable[str]) -> str | None:
-    """Which of these places of a finished run's metrics holds no number, and what it holds; ``None`` if all do."""
+    """The first of these positions in a finished run's metrics without a finite number, as text; ``None`` if none."""
     for place in places:
         found: Any = values
         for name in place.split("."):
             found = found.get(name) if isinstance(found, dict) else None
         if not isinstance(found, int | float) or not math.isfinite(found):
-            return f"{place} is {found!r}, where a finished run has a number"
+            return f"{place} must be a number, got {found!r}"
     return None
 
 
-def _damaged(path: Path, what: str) -> ValueError:
-    return ValueError(f"{path} is damaged: {what}; {AGAIN}")
-
-
 WRITABLE = "make it writable first"
-AGAIN = "put the file back, or make the run again with --fresh"
-
-
-def _tensors(path: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(path)
-    except SafetensorError as error:
-        raise ValueError(f"{path} is damaged or cut short: {error}") from error
 
 
 def owner_of(path: Path) -> Path | None:
-    """The run that the file is a part of, or would be; a page or a list that somebody put there is none."""
+    """The run that a file with this path belongs to by its name, such as ``RUN/metrics.json``; else ``None``."""
     path = path.resolve()
-    places = (place for place in path.parents if (place / CONFIG).is_file())
-    return next((place for place in places if path.relative_to(place).parts[0] in OWN), None)
+    runs = (folder for folder in path.parents if (folder / CONFIG).is_file())
+    return next((run for run in runs if path.relative_to(run).parts[0] in OWN), None)
 
 
 def find_runs(root: str | Path) -> list[RunFolder]:
-    """Every run below a folder, runs that others needed first left out."""
+    """Every run below a folder, without the runs that others needed first."""
     folders = dict.fromkeys(config.parent for config in files_named(CONFIG, root))
     return [RunFolder(folder) for folder in folders if not _is_needed_by_another(folder, folders)]
 
 
 def _is_needed_by_another(folder: Path, runs: Container[Path]) -> bool:
-    """Whether it lies in ``earlier/`` of a run, or in one that does; any other folder may have that name."""
-    return any(place.name == EARLIER and place.parent in runs for place in folder.parents)
+    """Whether the folder is below ``earlier/`` of a run; any other folder may have that name too."""
+    return any(parent.name == EARLIER and parent.parent in runs for parent in folder.parents)
 
 
 def files_named(name: str, root: str | Path) -> list[Path]:
-    """Every file of that name below a folder, but for runs set aside; what another process removes is passed over."""
+    """Every file of that name below a folder, except in runs that are being replaced."""
     found = []
-    for place, folders, files in os.walk(root):
+    for parent, folders, files in os.walk(root):
         folders[:] = [folder for folder in folders if not is_set_aside(folder)]
-        found += [Path(place) / name] if name in files else []
+        found += [Path(parent) / name] if name in files else []
     return sorted(found)
 
 
 def aside_of(run: Path) -> Path:
-    """Where a run waits, beside its place, until the one that is to replace it has begun."""
-    place = run.resolve()
-    name = f".{place.name}{ASIDE}"
-    if (over := len(os.fsencode(name)) - LONGEST_NAME) > 0:
-        raise ValueError(f"{place.name} is too long a name for a run, by {over} bytes: choose another --out")
-    return place.parent / name
+    """The path that a run is moved to until the run that replaces it has started."""
+    path = run.resolve()
+    name = f".{path.name}{ASIDE}"
+    if (excess := len(os.fsencode(name)) - LONGEST_NAME) > 0:
+        raise ValueError(f"the name {path.name} is {excess} bytes too long for a run: choose another --out")
+    return path.parent / name
 
 
 def is_set_aside(name: str) -> bool:
-    """Whether a folder of this name is a run out of its place."""
+    """Whether a folder of this name is a run that is being replaced."""
     return name.startswith(".") and name.endswith(ASIDE)
 
 
 def set_aside_below(root: Path) -> list[Path]:
-    """Every run below a folder that was set aside; a symbolic link, as the folder or in it, is not followed."""
+    """Every run below a folder that is being replaced; symbolic links are not followed."""
     if root.is_symlink():
         return []
-    folders = (Path(place) / name for place, names, _ in os.walk(root) for name in names if is_set_aside(name))
+    folders = (Path(parent) / name for parent, names, _ in os.walk(root) for name in names if is_set_aside(name))
     return sorted(folder for folder in folders if not folder.is_symlink())

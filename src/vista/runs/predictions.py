@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vista.files import array_file, atomic
+from vista.files.reader import DamagedFile
 
 FILE = "predictions.safetensors"
 FORMAT, VERSION = "vista.predictions", "1"
@@ -46,6 +47,6 @@ class Predictions:
             )
         arrays, _ = array_file.read(path, FORMAT, VERSION)
         if CLASSES not in arrays or MEAN not in arrays:
-            raise ValueError(f"{path} is damaged: it lacks {CLASSES!r} or {MEAN!r}; run again with --fresh")
+            raise DamagedFile(path, f"it lacks {CLASSES!r} or {MEAN!r}")
         logits = {name.removeprefix("logits."): v for name, v in arrays.items() if name.startswith("logits.")}
         return cls(arrays[CLASSES], arrays[MEAN], logits)

@@ -10,7 +10,7 @@ import dataclasses
 import time
 import warnings
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from vista.runs import checkpoint
 from vista.runs.checkpoint import Checkpoints
 from vista.runs.config import MAX_SEED, TrainConfig
 from vista.runs.folder import CONFIG, EARLIER, RunFolder
+from vista.runs.lock import FolderMoved, HeldFolder
 from vista.runs.record import EPOCHS, TEST, VAL_GIVEN, VAL_TRUE
 from vista.training import results
 from vista.training.build import build_training, write_description
@@ -51,6 +52,7 @@ class Saving:
     checkpoints: Checkpoints
     stop: Stop
     last: float = field(default_factory=time.monotonic)
+    held: HeldFolder | None = None  # the locked run folder, in rank 0
 
 
 def train(config: TrainConfig, out: str | Path, stop: Stop | None = None, role: str | None = None) -> Iterator[Event]:
@@ -68,7 +70,7 @@ def train(config: TrainConfig, out: str | Path, stop: Stop | None = None, role: 
     run, folder = resolve(config), RunFolder(Path(out))
     checkpoints = Checkpoints(folder.checkpoint_root(), collectives.rank())
     takes_lock = collectives.rank() == 0 and not folder.is_kept_read_only()
-    with folder.locked() if takes_lock else nullcontext(), checkpoints.settled():
+    with folder.locked() if takes_lock else nullcontext() as held, checkpoints.settled():
         check_same_run(run.config, folder)
         if folder.is_finished():
             check_files_unchanged(folder, run.config)
@@ -79,7 +81,7 @@ def train(config: TrainConfig, out: str | Path, stop: Stop | None = None, role: 
             checkpoints.root = Path(run.config.checkpoint_dir or folder.path)
             earlier = yield from _train_earlier_runs(run, folder, stop)
             training = build_training(run, folder, earlier)
-            saving = Saving(checkpoints, stop or Stop())
+            saving = Saving(checkpoints, stop or Stop(), held=held)
             metrics = yield from training.in_context(_train_epochs(training, saving, role))
     yield Finished(folder.path, metrics, role)
 
@@ -94,11 +96,12 @@ def _train_epochs(training: Training, saving: Saving, role: str | None) -> Gener
         while training.epoch <= config.epochs:
             began = time.monotonic()
             yield from _train_steps(training, saving)
-            yield from _end_epoch(training, began)
+            yield from _end_epoch(training, saving, began)
             training.epoch += 1
             if training.epoch <= config.epochs:
                 training.begin_epoch()
     saving.checkpoints.wait()
+    _check_folder(training, saving)
     metrics = results.finish(training)
     saving.checkpoints.clear()
     return metrics
@@ -127,7 +130,7 @@ def _train_steps(training: Training, saving: Saving) -> Iterator[Event]:
         engine.check_losses()
 
 
-def _end_epoch(training: Training, began: float) -> Iterator[Event]:
+def _end_epoch(training: Training, saving: Saving, began: float) -> Iterator[Event]:
     """Evaluate, call the method's ``end_epoch``, keep the best weights, write the record."""
     samples, method = training.samples, training.method
     training.evidence.end_epoch()
@@ -173,6 +176,7 @@ def _end_epoch(training: Training, began: float) -> Iterator[Event]:
     timing = {"epoch": training.epoch, "train_seconds": trained - began, "evaluate_seconds": time.monotonic() - trained}
     training.record.append(line, timing, correct)
     if collectives.rank() == 0:
+        _check_folder(training, saving)
         training.record.write(training.folder.path)
     yield EpochEnded(line, timing)
 
@@ -228,7 +232,7 @@ def _train_earlier_runs(
 
 def _start_or_resume(training: Training, checkpoints: Checkpoints) -> None:
     had_checkpoints = bool(checkpoints.names())  # damaged ones are reported while they are read
-    state = checkpoints.newest_sound_everywhere()
+    state = checkpoints.load_newest(training.run.identity)
     if state is not None:
         samples = training.samples
         check_data_unchanged(training.folder, training.config, samples.given, samples.description)
@@ -255,6 +259,7 @@ def _warn_about_lost_epochs(folder: RunFolder) -> None:
 
 def _save_or_stop(training: Training, saving: Saving) -> None:
     """Take a checkpoint when one is due or a signal arrived; several processes follow the clock of rank 0."""
+    _check_folder(training, saving, save=not collectives.active())
     if collectives.active() and training.engine.steps_done % STEPS_BETWEEN_AGREEMENTS:
         return
     due = time.monotonic() - saving.last >= training.config.checkpoint_seconds
@@ -263,11 +268,37 @@ def _save_or_stop(training: Training, saving: Saving) -> None:
         return
     with _errors_explained(training):
         training.engine.check_losses()
-        name = f"epoch-{training.epoch:05d}-step-{training.engine.steps_done:07d}"
-        saving.checkpoints.save(name, training.state(), wait=bool(signal) or collectives.active())
+        saving.checkpoints.save(_name(training), training.state(), wait=bool(signal) or collectives.active())
     saving.last = time.monotonic()
     if signal:
         raise Interrupted(training.folder.path, signal)
+
+
+def _name(training: Training) -> str:
+    return f"epoch-{training.epoch:05d}-step-{training.engine.steps_done:07d}"
+
+
+def _check_folder(training: Training, saving: Saving, save: bool = False) -> None:
+    """Stop if the run folder was moved or removed, instead of creating it again at its old path.
+
+    Args:
+        training: The training; for ``save`` it must be at a step boundary.
+        saving: Holds the folder.
+        save: Write a checkpoint into the moved folder first, if its new path is known.
+    """
+    try:
+        if saving.held is not None:
+            saving.held.check_path()
+    except FolderMoved as error:
+        checkpoints = saving.checkpoints
+        with suppress(OSError):  # the last checkpoint may have failed because of the move
+            checkpoints.wait()
+        if save and error.now is not None:
+            if checkpoints.root == training.folder.path:
+                checkpoints.root = error.now
+            with suppress(OSError):
+                checkpoints.save(_name(training), training.state(), wait=True)
+        raise
 
 
 @contextmanager

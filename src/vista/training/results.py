@@ -22,7 +22,7 @@ FORMAT = 1
 
 
 def finish(training: Training) -> dict[str, Any]:
-    """Write weights, predictions, teacher and metrics; metrics.json last, because it marks the run as finished."""
+    """Write all results; metrics.json last, because it marks the run as finished."""
     path, config = training.folder.path, training.config
     weights = {"best": training.best_weights, "last": training.method.evaluated(training.network).state_dict()}
     epochs = {"best": training.best_epoch, "last": config.epochs}
@@ -57,7 +57,9 @@ def finish(training: Training) -> dict[str, Any]:
         teacher = training.method.final_teacher()
         if teacher is not None:
             atomic.write(path / TEACHER, tensors_to_bytes({"teacher": teacher.half().cpu().contiguous()}))
-        atomic.write_json(path / METRICS, result)
+        content = atomic.json_bytes(result)
+        training.folder.write_manifest(content)
+        atomic.write(path / METRICS, content)
     return result
 
 

@@ -14,10 +14,11 @@ from vista import noise, split
 from vista.data import source
 from vista.data.loader import Inputs
 from vista.data.source import Source
+from vista.files.reader import DamagedFile
 from vista.noise import NoisyLabels
 from vista.runs.config import TrainConfig
 from vista.runs.description import HASHES, DataDescription
-from vista.runs.folder import RunFolder
+from vista.runs.folder import DATA, LABELS, SPLIT, RunFolder
 from vista.split import Split
 from vista.training.network import network_name
 
@@ -139,6 +140,12 @@ def _own_split(config: TrainConfig, data: Source, given: NoisyLabels) -> Split:
 def check_data_unchanged(folder: RunFolder, config: TrainConfig, given: NoisyLabels, found: DataDescription) -> None:
     """A run resumes, or counts as finished, only with the data it started with; hashes it lacks are not compared."""
     kept = folder.data()
+    for file, stored, recorded in (
+        (LABELS, folder.labels().hash, kept.labels_hash),
+        (SPLIT, folder.split().hash, kept.split_hash),
+    ):
+        if recorded not in (None, stored):
+            raise DamagedFile(folder.path / file, f"its hash is {stored}, but {DATA} has {recorded}")
     pairs = {name: (getattr(kept, name), getattr(found, name)) for name in HASHES}
     changed = [name for name, (old, new) in pairs.items() if old is not None and old != new]
     if not changed:

@@ -18,7 +18,7 @@ from vista.core.validation import first_few
 from vista.data.loader import Inputs, Loader
 from vista.methods import Method
 from vista.runs.config import TrainConfig
-from vista.runs.folder import CONFIG, RunFolder
+from vista.runs.folder import RunFolder
 from vista.runs.record import Record
 from vista.training import optimization
 from vista.training.engine import Engine
@@ -128,8 +128,6 @@ class Training:
 
     def load(self, state: dict[str, Any]) -> None:
         """Restore ``state`` in place: a captured step keeps references to the tensors it was recorded with."""
-        if state["identity"] != self.run.identity:
-            raise ValueError(f"the checkpoint in {self.folder.path} belongs to another configuration than {CONFIG}")
         self.network.load_state_dict(state["network"])
         self.method.load_state_dict(state["method"])
         for buffers, saved in zip(self.optimizer.state.values(), state["momentum"], strict=True):

@@ -41,7 +41,7 @@ def test_a_recorder_before_its_first_epoch_reads_as_an_empty_run(tmp_path: Path)
     assert (len(run), run.epochs, run.is_over) == (0, 4, False)
     recorder.end_epoch(logits_of(HAND[0]))
     (tmp_path / "mine" / "coverage.safetensors").unlink()
-    with pytest.raises(FileNotFoundError, match=r"it has no coverage\.safetensors"):
+    with pytest.raises(FileNotFoundError, match=r"coverage\.safetensors is missing"):
         read_run(tmp_path / "mine")
 
 

@@ -75,12 +75,14 @@ def test_a_truncated_record_is_rejected(tmp_path: Path) -> None:
     run = write_run(tmp_path / "bits")
     bits = run / "coverage.safetensors"
     bits.write_bytes(bits.read_bytes()[:-3])
-    with pytest.raises(ValueError, match=r"bits/coverage\.safetensors is damaged or cut short"):
+    with pytest.raises(
+        ValueError, match=r"bits/coverage\.safetensors is damaged: it is not a complete safetensors file"
+    ):
         read_run(run)
     run = write_run(tmp_path / "lines")
     lines = (run / "epochs.jsonl").read_text()
     (run / "epochs.jsonl").write_text(lines[:-5])
-    with pytest.raises(ValueError, match=r"lines/epochs\.jsonl line 4 is not JSON: the record was cut short"):
+    with pytest.raises(ValueError, match=r"lines/epochs\.jsonl line 4 is damaged: it is not JSON"):
         read_run(run)
     (run / "epochs.jsonl").write_text("".join(lines.splitlines(keepends=True)[:3]))
     with pytest.raises(ValueError, match="lines has finished, but its record ends at epoch 3 of 4: it was cut short"):
@@ -99,7 +101,7 @@ def test_a_missing_epoch_is_named(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     lines = (run / "epochs.jsonl").read_text().splitlines(keepends=True)
     (run / "epochs.jsonl").write_text("".join([lines[0], *lines[2:]]))
-    with pytest.raises(ValueError, match="line 2 is of epoch 3: epoch 2 is missing"):
+    with pytest.raises(ValueError, match="line 2 is damaged: epoch must be 2, got 3"):
         read_run(run)
 
 
@@ -132,7 +134,7 @@ def test_metrics_that_lack_a_column_of_the_table_are_rejected(tmp_path: Path, na
     metrics = json.loads((run / "metrics.json").read_text())
     del metrics["best"]["test"][name]
     (run / "metrics.json").write_text(json.dumps(metrics))
-    with pytest.raises(ValueError, match=rf"metrics\.json is damaged: best\.test\.{name} is None"):
+    with pytest.raises(ValueError, match=rf"metrics\.json is damaged: best\.test\.{name} must be a number, got None"):
         read_run(run)
 
 
@@ -217,7 +219,7 @@ def test_a_recorder_accepts_any_method_options(tmp_path: Path, options: Any) -> 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("[]", "it holds list"),
+        ("[]", "it must hold a JSON object, got list"),
         ('{"format": 1}', "config is None"),
         ('{"format": 1, "config": []}', r"config is \[\]"),
         ('{"format": 1, "config": {}, "classes": [], "val_labels": [], "true_labels": 3}', "true_labels is 3"),

@@ -156,7 +156,7 @@ def test_a_truncated_teacher_is_rejected(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", method="vista", teacher=True)
     teacher = run / "teacher.safetensors"
     teacher.write_bytes(teacher.read_bytes()[:-5])
-    with pytest.raises(ValueError, match=r"run/teacher\.safetensors is damaged or cut short"):
+    with pytest.raises(ValueError, match=r"run/teacher\.safetensors is damaged: it is not a complete safetensors file"):
         suspects.of_run(RunFolder(run))
 
 
@@ -228,7 +228,7 @@ LIST_WITHOUT_QUALITY = {name: value for name, value in LIST.items() if name != "
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ([1], "it holds list"),
+        ([1], "it must hold a JSON object, got list"),
         ({"format": 1}, "it lacks suspects, samples or estimated"),
         ({"format": 1, "samples": 3, "estimated": 2, "suspects": [{"id": 1}]}, "suspect 0 lacks one of id, given"),
         ({"format": 1, "samples": "3", "estimated": 2, "suspects": []}, "it lacks suspects, samples or estimated"),

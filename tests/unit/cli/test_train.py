@@ -167,7 +167,7 @@ def test_a_name_that_leaves_no_room_for_an_old_run_beside_it_is_refused(vista: V
     assert vista("train", *small, "--out", longest, "--quiet", "--epochs", "2").code == 0
     said = vista("train", *small, "--out", f"{longest}é", "--quiet")
     assert said.code == 2
-    assert said.err == f"vista: error: {longest}é is too long a name for a run, by 2 bytes: choose another --out\n"
+    assert said.err == f"vista: error: the name {longest}é is 2 bytes too long for a run: choose another --out\n"
     assert not Path(f"{longest}é").exists()
 
 

@@ -265,12 +265,25 @@ def test_the_state_file_restores_the_complete_state(task, plain, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["vista.safetensors"]
 
 
+def test_every_flipped_bit_of_a_state_file_is_noticed(tmp_path):
+    path, generator = tmp_path / "vista.safetensors", np.random.default_rng(0)
+    state = {"epoch": 2, "predictions": {"1": torch.rand(8, 3).half()}, "seen": torch.ones(8, dtype=torch.bool)}
+    write_state(path, state)
+    content = path.read_bytes()
+    for position in generator.integers(8 * len(content), size=200):
+        flipped = bytearray(content)
+        flipped[position // 8] ^= 1 << position % 8
+        path.write_bytes(flipped)
+        with pytest.raises(ValueError, match=r"vista\.safetensors"):
+            read_state(path)
+
+
 def test_other_files_than_a_state_are_rejected_by_path(tmp_path):
     path = tmp_path / "vista.safetensors"
     with pytest.raises(FileNotFoundError, match=r"vista\.safetensors does not exist"):
         read_state(path)
     save_file({"a": torch.zeros(1)}, path)
-    with pytest.raises(ValueError, match=r"vista\.safetensors must be vista\.state version 1, got None"):
+    with pytest.raises(ValueError, match=r"vista\.safetensors must be vista\.state version 2, got None"):
         read_state(path)
     path.write_bytes(b"\x00" * 20)
     with pytest.raises(ValueError, match=r"vista\.safetensors is damaged or truncated"):

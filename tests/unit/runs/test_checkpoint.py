@@ -6,6 +6,7 @@ import _pickle
 import errno
 import hashlib
 import json
+import os
 import pickle
 import shutil
 import warnings
@@ -138,7 +139,7 @@ def test_a_checkpoint_that_was_resumed_from_is_not_written_again(tmp_path: Path)
     """It would be gone for a moment, and it may be the only one."""
     Checkpoints(tmp_path).save("epoch-00001-step-0000000", small_state(1), wait=True)
     resumed = Checkpoints(tmp_path)
-    resumed.newest_sound_everywhere()
+    resumed.load_newest()
     before = (tmp_path / FOLDER / "epoch-00001-step-0000000" / STATE).stat()
     resumed.save("epoch-00001-step-0000000", small_state(1), wait=True)
     assert (tmp_path / FOLDER / "epoch-00001-step-0000000" / STATE).stat() == before
@@ -164,8 +165,10 @@ def test_nor_one_of_a_checkpoint_that_another_process_could_not_read(
     Checkpoints(tmp_path).save("epoch-00001-step-0000000", small_state(1), wait=True)
     again, other = Checkpoints(tmp_path), small_state(1)
     monkeypatch.setattr(collectives, "all_say", lambda yes: False)
-    with pytest.warns(UserWarning, match=r"epoch-00001-step-0000000 is damaged in another process|the run starts anew"):
-        assert again.newest_sound_everywhere() is None
+    with pytest.warns(
+        UserWarning, match=r"epoch-00001-step-0000000 is damaged in another process|the run starts from epoch 1"
+    ):
+        assert again.load_newest() is None
     assert again.names() == [], "it is deleted"
     other["method"]["_extra_state"]["rows"]["1"] += 1
     again.save("epoch-00001-step-0000000", other, wait=True)
@@ -181,7 +184,7 @@ def test_what_a_killed_process_left_half_written_is_cleared(tmp_path: Path) -> N
     )  # rank 0 has none
     (tmp_path / BLOBS / ".abc.safetensors.0.tmp").write_bytes(b"half")
     resumed = Checkpoints(tmp_path)
-    assert_same(resumed.newest_sound_everywhere(), small_state(1))
+    assert_same(resumed.load_newest(), small_state(1))
     assert [path.name for path in (tmp_path / FOLDER).iterdir()] == ["epoch-00001-step-0000000"]
     resumed.save("epoch-00002-step-0000000", small_state(2), wait=True)
     assert all(name.endswith(".safetensors") for name in blobs(tmp_path))
@@ -218,7 +221,7 @@ def test_a_full_disk_leaves_the_checkpoint_before_and_no_half_one(
     assert raised.value.errno == errno.ENOSPC
     checkpoints.wait()  # it is told once, and the next one may be written
     assert [path.name for path in (tmp_path / FOLDER).iterdir()] == ["epoch-00001-step-0000000"]
-    assert_same(Checkpoints(tmp_path).newest_sound_everywhere(), small_state(1, ()))
+    assert_same(Checkpoints(tmp_path).load_newest(), small_state(1, ()))
 
 
 def test_whatever_fails_in_the_background_is_raised_where_it_is_waited_for(
@@ -329,7 +332,9 @@ def test_without_a_sound_checkpoint_the_run_starts_anew(data: str, copied: Path,
         warnings.simplefilter("always")
         stopped(config(data), copied, 3, 1)
     said = [str(warning.message) for warning in caught]
-    assert [name in words for name, words in zip((LAST, NEWEST, "starts anew"), said, strict=True)] == [True] * 3
+    assert [name in words for name, words in zip((LAST, NEWEST, "starts from epoch 1"), said, strict=True)] == [
+        True
+    ] * 3
     assert Checkpoints(copied).load(LAST)["epoch"] == 3
     assert train(config(data), copied)[0].epoch == 3
     assert ended_as(copied) == whole
@@ -345,7 +350,10 @@ def test_a_run_that_has_lost_its_checkpoints_says_so(data: str, copied: Path, wh
 
 def test_a_manifest_of_another_kind_is_damaged(data: str, copied: Path, whole: dict[str, str]) -> None:
     file_of(copied, MANIFEST).write_text("[]")
-    with pytest.warns(UserWarning, match=rf"checkpoint .*{NEWEST} is damaged: .* holds list, where .*; it is not used"):
+    with pytest.warns(
+        UserWarning,
+        match=rf"checkpoint .*{NEWEST} is damaged: .* must hold a JSON object, got list; .*; it is not used",
+    ):
         train(config(data), copied)
     assert ended_as(copied) == whole
 
@@ -373,13 +381,67 @@ def test_what_this_version_or_start_cannot_read_is_refused_not_overwritten(
     assert folder.exists()
 
 
-def test_a_checkpoint_of_another_configuration_is_refused(data: str, copied: Path, tmp_path: Path) -> None:
-    other = stopped(config(data, lr=0.2), tmp_path / "other", 2, 1)
-    shutil.rmtree(copied / FOLDER)
-    shutil.copytree(other / FOLDER, copied / FOLDER)
+def test_a_checkpoint_of_another_run_is_kept_but_not_used(
+    data: str, copied: Path, tmp_path: Path, whole: dict[str, str]
+) -> None:
+    other = stopped(config(data, lr=0.2), tmp_path / "other", 3, 0)
+    shutil.rmtree(copied / FOLDER / NEWEST)
+    shutil.copytree(other / FOLDER / NEWEST, copied / FOLDER / NEWEST)
     shutil.copytree(other / BLOBS, copied / BLOBS, dirs_exist_ok=True)
-    with pytest.raises(ValueError, match=r"belongs to another configuration than config\.json"):
-        train(config(data), copied)
+    with pytest.warns(UserWarning, match=rf"{NEWEST} belongs to another run; it is not used, and kept as .*\.unused"):
+        events = train(config(data), copied)
+    assert events[0].epoch == 2
+    kept = copied / FOLDER / f"{NEWEST}.unused"
+    for name in needs(copied, kept.name):
+        assert (copied / name).read_bytes() == (other / name).read_bytes()
+    for path in (other / FOLDER / NEWEST).iterdir():
+        assert (kept / path.name).read_bytes() == path.read_bytes()
+    shutil.rmtree(copied / FOLDER)
+    shutil.rmtree(copied / BLOBS)
+    assert ended_as(copied) == whole
+
+
+UNREADABLE = ("EIO", "EACCES", "file as checkpoint", "folder as state", "FIFO as tensors")
+
+
+@pytest.mark.parametrize("kind", UNREADABLE)
+def test_an_unreadable_checkpoint_is_named_and_the_previous_one_is_used(
+    data: str, copied: Path, whole: dict[str, str], monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    folder, real_open = copied / FOLDER / NEWEST, os.open
+    if kind == "file as checkpoint":
+        shutil.rmtree(folder)
+        folder.write_text("a file")
+    elif " as " in kind:
+        path = folder / (STATE if "state" in kind else TENSORS)
+        path.unlink()
+        path.mkdir() if "folder" in kind else os.mkfifo(path)
+    else:
+
+        def fail(path: Any, flags: int, *rest: Any, **options: Any) -> int:
+            if Path(os.fsdecode(path)) == folder / TENSORS and not flags & os.O_CREAT:
+                number = getattr(errno, kind)
+                raise OSError(number, os.strerror(number), str(path))
+            return real_open(path, flags, *rest, **options)
+
+        monkeypatch.setattr(os, "open", fail)
+    with pytest.warns(UserWarning, match=rf"checkpoint .*{NEWEST} (cannot be read|is damaged): .*; it is not used"):
+        events = train(config(data), copied)
+    assert events[0].epoch == 2
+    for name in (FOLDER, BLOBS):
+        shutil.rmtree(copied / name, ignore_errors=True)
+    assert ended_as(copied) == whole
+
+
+@pytest.mark.parametrize(
+    "name", ["/dev/zero", "../../config.json", "notes.txt", f"{BLOBS}/../config.json", f"{BLOBS}/x"]
+)
+def test_a_manifest_may_name_only_files_of_a_checkpoint(tmp_path: Path, name: str) -> None:
+    Checkpoints(tmp_path).save("epoch-00001-step-0000000", small_state(1), wait=True)
+    manifest = tmp_path / FOLDER / "epoch-00001-step-0000000" / MANIFEST
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), name: "0" * 64}))
+    with pytest.raises(Damaged, match=f"manifest.json names the foreign file {name!r}"):
+        Checkpoints(tmp_path).load("epoch-00001-step-0000000")
 
 
 def test_a_damaged_one_is_named_by_load(copied: Path) -> None:

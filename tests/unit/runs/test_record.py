@@ -102,7 +102,7 @@ def test_a_record_that_goes_back_can_be_read_at_every_write(
 def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
     filled(2).write(tmp_path)
     (tmp_path / name).unlink()
-    with pytest.raises(FileNotFoundError, match=f"{tmp_path.name} is no record of a run: it has no {name}"):
+    with pytest.raises(FileNotFoundError, match=f"{tmp_path.name} has no record of a run: {name} is missing"):
         Record.read(tmp_path)
 
 
@@ -116,34 +116,34 @@ def test_what_was_cut_short_is_named(tmp_path: Path) -> None:
     filled(3).write(tmp_path)
     epochs, coverage = (tmp_path / EPOCHS).read_bytes(), (tmp_path / COVERAGE).read_bytes()
     (tmp_path / EPOCHS).write_bytes(epochs[:-5])
-    with pytest.raises(ValueError, match=rf"{EPOCHS} line 3 is not JSON: the record was cut short"):
+    with pytest.raises(ValueError, match=rf"{EPOCHS} line 3 is damaged: it is not JSON"):
         Record.read(tmp_path)
     (tmp_path / EPOCHS).write_bytes(b"".join(epochs.splitlines(keepends=True)[::2]))
-    with pytest.raises(ValueError, match=rf"{EPOCHS} line 2 is of epoch 3: epoch 2 is missing"):
+    with pytest.raises(ValueError, match=rf"{EPOCHS} line 2 is damaged: epoch must be 2, got 3"):
         Record.read(tmp_path)
     (tmp_path / EPOCHS).write_bytes(epochs)
     (tmp_path / COVERAGE).write_bytes(coverage[:-5])
-    with pytest.raises(ValueError, match=rf"{COVERAGE} is damaged or cut short"):
+    with pytest.raises(ValueError, match=rf"{COVERAGE} is damaged: it is not a complete safetensors file"):
         Record.read(tmp_path)
     filled(2).write(tmp_path)
     (tmp_path / EPOCHS).write_bytes(epochs)
-    with pytest.raises(ValueError, match=rf"{COVERAGE} has 2 epochs of \w+, but {EPOCHS} has 3: it was cut short"):
+    with pytest.raises(ValueError, match=rf"{COVERAGE} is damaged: it has 2 epochs of \w+, but {EPOCHS} has 3"):
         Record.read(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("file", "line", "message"),
     [
-        (EPOCHS, "5", "line 2 is damaged: it holds int, where an object of named values belongs"),
-        (EPOCHS, '{"epoch": 2, "anchors": "many"}', "line 2 is damaged: anchors is 'many', where a number belongs"),
-        (EPOCHS, '{"epoch": 2, "anchors": NaN}', "line 2 is damaged: anchors is nan, where a number belongs"),
-        (TIMINGS, "[1]", "line 2 is damaged: it holds list, where an object of named values belongs"),
-        (TIMINGS, '{"train_seconds": 1}', "line 2 is damaged: evaluate_seconds is None, where a number belongs"),
-        (TIMINGS, '{"evaluate_seconds": 1}', "line 2 is damaged: train_seconds is None, where a number belongs"),
+        (EPOCHS, "5", "line 2 is damaged: it must hold a JSON object, got int"),
+        (EPOCHS, '{"epoch": 2, "anchors": "many"}', "line 2 is damaged: anchors must be a number, got 'many'"),
+        (EPOCHS, '{"epoch": 2, "anchors": NaN}', "line 2 is damaged: numbers must be finite, got NaN"),
+        (TIMINGS, "[1]", "line 2 is damaged: it must hold a JSON object, got list"),
+        (TIMINGS, '{"train_seconds": 1}', "line 2 is damaged: evaluate_seconds must be a number, got None"),
+        (TIMINGS, '{"evaluate_seconds": 1}', "line 2 is damaged: train_seconds must be a number, got None"),
         (
             TIMINGS,
             '{"train_seconds": "x", "evaluate_seconds": 1}',
-            "line 2 is damaged: train_seconds is 'x', where a number belongs",
+            "line 2 is damaged: train_seconds must be a number, got 'x'",
         ),
     ],
 )
@@ -151,26 +151,26 @@ def test_a_damaged_line_is_named(tmp_path: Path, file: str, line: str, message: 
     filled(3).write(tmp_path)
     lines = (tmp_path / file).read_text().splitlines()
     (tmp_path / file).write_text("\n".join([lines[0], line, lines[2]]))
-    with pytest.raises(ValueError, match=f"{file} {message}; put the file back, or make the run again"):
+    with pytest.raises(ValueError, match=f"{file} {message}; restore the file, or train the run again"):
         Record.read(tmp_path)
 
 
 def test_lines_that_are_no_text_are_named(tmp_path: Path) -> None:
     filled(1).write(tmp_path)
     (tmp_path / EPOCHS).write_bytes(b"\xff\xfe")
-    with pytest.raises(ValueError, match=f"{EPOCHS} is damaged: it is no UTF-8 text"):
+    with pytest.raises(ValueError, match=f"{EPOCHS} line 1 is damaged: it is not UTF-8 text"):
         Record.read(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        (None, "sizes is None, where the number of samples of each set belongs"),
-        ([13, 8], r"sizes is \[13, 8\], where the number of samples of each set belongs"),
-        ({"val_given": "x", "test": 8}, "sizes is {'test': 8, 'val_given': 'x'}, where the number"),
+        (None, "sizes must be the number of samples of each set, got None"),
+        ([13, 8], r"sizes must be the number of samples of each set, got \[13, 8\]"),
+        ({"val_given": "x", "test": 8}, "sizes must be .*, got {'test': 8, 'val_given': 'x'}"),
         ({"test": 8}, "it has bits of test, val_given, but sizes of test"),
         ({"val_given": 13, "test": 8, "val_true": 13}, "it has bits of test, val_given, but sizes of test, v"),
-        ({"val_given": 30, "test": 8}, r"its bits of val_given are uint8 \[2, 2\], where 30 samples need"),
+        ({"val_given": 30, "test": 8}, r"val_given must be uint8 \[epochs, 4\] for 30 samples, got uint8 \[2, 2\]"),
     ],
 )
 def test_sizes_that_are_not_those_of_the_bits_are_named(tmp_path: Path, sizes: object, message: str) -> None:

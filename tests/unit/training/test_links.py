@@ -108,7 +108,9 @@ def test_a_linked_file_that_a_training_writes_is_rejected(
     replace_by_link(run / file, target)
     before = target.read_text("latin-1") if target.exists() else None
     assert main(["resume", str(run)]) == 2
-    assert f"{run / file} is a symbolic link" in capfd.readouterr().err
+    assert (
+        f"{run / file} is {'damaged: it is ' if file == 'config.json' else ''}a symbolic link" in capfd.readouterr().err
+    )
     assert (target.read_text("latin-1") if target.exists() else None) == before
 
 
@@ -174,7 +176,7 @@ def test_foreign_entries_are_reported_and_left_alone(data: str, run: Path, whole
         events = train(config(data), run)
     reported = [str(warning.message) for warning in caught if "@eaDir" in str(warning.message)]
     assert len(reported) == 1
-    assert f"{run / folder} holds entries that vista did not create" in reported[0]
+    assert f"{run / folder} holds entries that are not of this run" in reported[0]
     assert events[0].epoch == 3
     assert contents(run / folder) == dict.fromkeys(put, "mine")
     ended = {name: digest for name, digest in ended_as(run).items() if not name.startswith(f"{folder}/")}

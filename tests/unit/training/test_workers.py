@@ -267,5 +267,5 @@ def test_a_run_whose_environment_is_damaged_fails_alone(data: str, tmp_path: Pat
     jobs[0].out.mkdir()
     (jobs[0].out / "environment.json").write_text('{"threads": ')
     run_jobs_in_processes(jobs, show_nothing, 2)
-    assert "environment.json is not JSON" in str(jobs[0].error)
+    assert "environment.json is damaged: it is not JSON" in str(jobs[0].error)
     assert jobs[1].metrics is not None

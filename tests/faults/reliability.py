@@ -1,0 +1,27 @@
+"""The record of what the fault tests tried.
+
+``VISTA_RELIABILITY=$PWD/results/reliability.json make test-faults`` writes it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import vista
+from vista.files import atomic
+
+RECORD = "VISTA_RELIABILITY"
+
+
+def record(name: str, **counts: int) -> None:
+    """Store the counts of one test under its name, if the environment names a record.
+
+    Args:
+        name: The test.
+        **counts: What was tried, and how often it was noticed.
+    """
+    if path := os.environ.get(RECORD):
+        entries = json.loads(Path(path).read_text())["tests"] if Path(path).exists() else {}
+        atomic.write_json(Path(path), {"format": 1, "vista": vista.__version__, "tests": {**entries, name: counts}})
