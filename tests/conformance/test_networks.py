@@ -83,7 +83,7 @@ def take_step(method: str, network: nn.Module, pixels: int) -> tuple[Engine, Any
     engine.begin_epoch([LEARNING_RATE] * loader.steps)
     network.train()
     engine.advance(1)
-    engine.check()
+    engine.check_losses()
     return engine, made
 
 

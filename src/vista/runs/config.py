@@ -16,7 +16,7 @@ from vista import noise
 from vista.core.validation import IN_WORDS, as_recorded
 
 FORMAT = 1
-LearningRate = Literal["cosine", "restarts", "constant"]
+LearningRate = Literal["cosine", "restarts", "constant", "hold"]
 Precision = Literal["auto", "bf16", "fp32", "fp64"]
 # Fields that decide where and how fast a run executes, not what it computes: they are not part of its identity.
 INCIDENTAL = ("root", "device", "compile", "capture", "checkpoint_seconds", "checkpoint_dir")
@@ -48,9 +48,12 @@ class TrainConfig:
     lr: float = 0.1
     """Largest learning rate."""
     lr_schedule: LearningRate = "cosine"
-    """How the learning rate falls, step by step: cosine, cosine with warm restarts, or not at all."""
+    """How the learning rate falls, step by step: cosine, cosine with warm restarts, not at all, or (hold) constant at
+    first and then one cosine."""
     restart_epochs: int = 40
     """Epochs between warm restarts."""
+    hold_fraction: float = 0.65
+    """Fraction of the epochs with a constant learning rate, for the schedule hold."""
     momentum: float = 0.9
     """Momentum of SGD."""
     nesterov: bool = False
@@ -120,14 +123,14 @@ class TrainConfig:
             raise ValueError("nesterov needs a momentum greater than 0, got momentum 0")
         if self.epochs < 2:
             raise ValueError(f"epochs must be at least 2, got {self.epochs}")
+        if not 0 <= self.hold_fraction < 1:
+            raise ValueError(f"hold_fraction must be at least 0 and less than 1, got {self.hold_fraction}")
         if not 0 <= self.cutmix <= 1:
             raise ValueError(f"cutmix must be a probability between 0 and 1, got {self.cutmix}")
         if self.validation >= 1 and self.validation != int(self.validation):
             raise ValueError(f"validation must be a share below 1 or a number of samples, got {self.validation}")
         for name in ("lr_schedule", "precision"):
-            known = {"lr_schedule": ("cosine", "restarts", "constant"), "precision": ("auto", "bf16", "fp32", "fp64")}[
-                name
-            ]
+            known = typing.get_args({"lr_schedule": LearningRate, "precision": Precision}[name])
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
         if self.image_size is not None and not SMALLEST_IMAGE <= self.image_size <= LARGEST_IMAGE:

@@ -34,10 +34,13 @@ def learning_rates(config: TrainConfig, epoch: int, steps: int) -> NDArray[np.fl
     r"""Learning rates ``[steps]`` of a 1-based epoch; a captured step reads them by its step counter.
 
     :math:`\frac{\eta}{2} (1 + \cos \pi u)`, with u the fraction of the cycle that has passed, counted in steps; a
-    cycle is the whole training, or the epochs between two restarts.
+    cycle is the whole training, or the epochs between two restarts. The schedule ``hold`` keeps the rate constant for
+    ``hold_fraction`` of the epochs; its cycle is the rest.
     """
     if config.lr_schedule == "constant":
         return np.full(steps, config.lr)
     cycle = config.restart_epochs if config.lr_schedule == "restarts" else config.epochs
     passed = ((epoch - 1) % cycle * steps + np.arange(steps)) / (cycle * steps)
+    if config.lr_schedule == "hold":
+        passed = np.maximum(passed - config.hold_fraction, 0.0) / (1.0 - config.hold_fraction)
     return config.lr / 2 * (1 + np.cos(np.pi * passed))

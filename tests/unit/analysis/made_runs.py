@@ -72,9 +72,8 @@ def write_run(
     split = stratified(labels.given, validation, seed)
     _write_json(path / "config.json", config.to_json())
     hashes = {"labels_hash": labels.hash, "split_hash": split.hash}
-    _write_json(
-        path / "data.json", {"format": 1, "classes": list(classes), "name": data, "sample_shape": [1, 8, 8], **hashes}
-    )
+    described = {"format": 1, "classes": list(classes), "name": data, "sample_shape": [1, 8, 8], "mean": [], "std": []}
+    _write_json(path / "data.json", {**described, **hashes})
     _write_json(path / "environment.json", {"torch": "2.6", "device": "a <b>machine</b>", "commit": None})
     labels.save(path / "labels.safetensors")
     split.save(path / "split.safetensors")

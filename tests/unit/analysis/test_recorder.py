@@ -227,11 +227,13 @@ def test_invalid_logits_are_rejected_and_nothing_is_recorded(tmp_path: Path) -> 
     good = logits_of(HAND[0])
     with pytest.raises(ValueError, match="val_logits must have 6 rows, one for each of val_labels, got 5"):
         recorder.end_epoch(good[:5])
-    with pytest.raises(ValueError, match="names 5 of 6 samples; the first absent one is 5"):
+    with pytest.raises(ValueError, match="val_index must name all 6 validation samples, got 5; the first missing is 5"):
         recorder.end_epoch(good[:5], val_index=[0, 1, 2, 3, 4])
-    with pytest.raises(FloatingPointError, match="not finite in epoch 1 for samples 2"):
+    with pytest.raises(FloatingPointError, match="must be finite, got NaN or infinity in epoch 1 for samples 2"):
         recorder.end_epoch(good.index_fill(0, torch.tensor([2]), torch.nan))
-    with pytest.raises(FloatingPointError, match=r"test_logits .*not finite in epoch 1 for samples 1"):
+    with pytest.raises(
+        FloatingPointError, match=r"test_logits must be finite, got NaN or infinity in epoch 1 for samples 1"
+    ):
         recorder.end_epoch(good, test_logits=torch.eye(3) / torch.tensor([[1.0], [0.0], [1.0]]), test_labels=[0, 1, 2])
     with pytest.raises(ValueError, match="test_logits and test_labels must be given together"):
         recorder.end_epoch(good, test_logits=good)

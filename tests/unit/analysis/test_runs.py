@@ -186,7 +186,7 @@ def test_npz_files_of_other_tools_are_read(tmp_path: Path) -> None:
             r"labels\[2\] is 2, which is not",
         ),
         ({"correct": HAND, "classes": ["a"]}, "must have at least 2 class names"),
-        ({"correct": np.array([[{}]], dtype=object)}, r"no readable \.npz file of plain arrays"),
+        ({"correct": np.array([[{}]], dtype=object)}, r"not a readable \.npz file of plain arrays"),
     ],
 )
 def test_an_invalid_npz_is_rejected_by_key(tmp_path: Path, arrays: dict, message: str) -> None:

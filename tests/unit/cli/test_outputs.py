@@ -101,6 +101,7 @@ def test_labels_that_a_run_was_trained_on_stay(vista: Vista, relabelled: Path, d
     assert not (relabelled / "suspected_labels.csv").exists()
     assert vista("labels", "relabelled", "--clean", "labels-3.csv").code == 0
     config = json.loads((relabelled / "config.json").read_text())
+    (relabelled / "manifest.json").unlink(missing_ok=True)
     (relabelled / "config.json").write_text(json.dumps({**config, "noise": "file:labels-3.csv"}))
     assert "such as labels-4.csv, got" in vista("labels", "relabelled", "--clean", "labels-3.csv").err
     assert Path("labels.csv").read_bytes() == before
@@ -109,6 +110,7 @@ def test_labels_that_a_run_was_trained_on_stay(vista: Vista, relabelled: Path, d
 def test_lists_of_suspects_do_not_overwrite_the_labels_either(vista: Vista, relabelled: Path) -> None:
     Path("labels.csv").rename("suspected_labels.csv")
     config = json.loads((relabelled / "config.json").read_text())
+    (relabelled / "manifest.json").unlink(missing_ok=True)
     (relabelled / "config.json").write_text(json.dumps({**config, "noise": "file:suspected_labels.csv"}))
     before = Path("suspected_labels.csv").read_bytes()
     said = vista("labels", "relabelled", "--out", ".")

@@ -103,10 +103,10 @@ def test_watching_a_folder_without_a_run_waits_for_one(
         ),
         (["report", "run", "--formats", "png", "svg", "pdf"], "formats selects figures"),
         (["report", "run", "--every", "5"], "every is 5.0, but the page is written only once: add --watch"),
-        (["labels", "run", "--drop"], "drop only changes what --clean FILE writes"),
-        (["labels", "run", "--top", "1000"], "top is 1000, but there are 45 labelled training samples"),
-        (["labels", "run", "--top", "1", "--min-score", "0.5"], "top and min_score were both given"),
-        (["labels", "run", "--min-score", "7"], "min_score is 7.0, but scores lie between 0 and 1"),
+        (["labels", "run", "--drop"], "drop requires --clean FILE"),
+        (["labels", "run", "--top", "1000"], "top must be between 1 and 45, the number of labelled samples, got 1000"),
+        (["labels", "run", "--top", "1", "--min-score", "0.5"], "top and min_score cannot be combined"),
+        (["labels", "run", "--min-score", "7"], "min_score must be between 0 and 1, got 7.0"),
     ],
 )
 def test_bad_options_are_rejected(
@@ -132,7 +132,7 @@ def test_labels_lists_the_estimated_number_by_default(run: Path, capsys: pytest.
     assert len(listed["suspects"]) == listed["estimated"] > 0
     assert f"{listed['estimated']} of 45 training labels look wrong" in " ".join(capsys.readouterr().out.split())
     assert main(["labels", str(run), "--min-score", "1"]) == 0
-    assert "no label is as suspect as that" in capsys.readouterr().out
+    assert "No label has such a score" in capsys.readouterr().out
 
 
 def test_labels_as_json_are_one_object(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -271,7 +271,7 @@ def test_watch_retries_a_run_that_is_being_written(tmp_path: Path) -> None:
           wait=lambda _: (run / "coverage.safetensors").write_bytes(bits))  # fmt: skip
     assert written == [True]
     (run / "coverage.safetensors").unlink()
-    with pytest.raises(FileNotFoundError, match=r"it has no coverage\.safetensors"):
+    with pytest.raises(FileNotFoundError, match=r"coverage\.safetensors is missing"):
         watch([run], tmp_path / "page.html", lambda _, over: None, wait=lambda _: None)
 
 

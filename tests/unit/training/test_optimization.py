@@ -9,6 +9,7 @@ import pytest
 
 from vista.runs.config import TrainConfig
 from vista.training.optimization import learning_rates
+from vista.training.resolve import identity
 
 STEPS = 704  # 45,000 samples in batches of 64
 
@@ -49,3 +50,36 @@ def test_every_step_has_its_own_rate() -> None:
 
 def test_constant_stays() -> None:
     assert (rates(77, lr_schedule="constant") == 0.1).all()
+
+
+def test_hold_is_constant_and_then_one_cosine() -> None:
+    values = np.concatenate([rates(epoch, lr_schedule="hold") for epoch in range(1, 201)])
+    held = 130 * STEPS  # 65 % of 200 epochs
+    assert (values[: held + 1] == 0.1).all()
+    falling = 70 * STEPS
+    by_hand = [0.05 * (1 + math.cos(math.pi * step / falling)) for step in range(falling)]
+    np.testing.assert_allclose(values[held:], by_hand, rtol=1e-9, atol=1e-14)
+    assert 0 < values[-1] < 1e-8
+
+
+def test_hold_changes_within_an_epoch_if_the_fraction_ends_there() -> None:
+    values = learning_rates(TrainConfig(epochs=10, lr=1.0, lr_schedule="hold", hold_fraction=0.25), 3, 10)
+    assert (values[:6] == 1.0).all()
+    assert (np.diff(values[5:]) < 0).all()
+
+
+def test_hold_for_no_epoch_is_cosine() -> None:
+    for epoch in (1, 77, 200):
+        held = rates(epoch, lr_schedule="hold", hold_fraction=0.0)
+        np.testing.assert_array_equal(held, rates(epoch, lr_schedule="cosine"))
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 1.0, float("nan")])
+def test_hold_fraction_out_of_range_is_rejected(fraction: float) -> None:
+    with pytest.raises(ValueError, match=rf"hold_fraction .*{fraction}"):
+        TrainConfig(hold_fraction=fraction)
+
+
+def test_hold_fraction_is_part_of_the_identity_only_if_it_differs_from_its_default() -> None:
+    assert identity(TrainConfig(hold_fraction=0.65)) == identity(TrainConfig())
+    assert identity(TrainConfig(hold_fraction=0.5)) != identity(TrainConfig())
