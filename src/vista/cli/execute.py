@@ -13,6 +13,7 @@ from rich.table import Table
 
 from vista.cli import terminal
 from vista.cli.arguments import Output
+from vista.cli.decoding_progress import decoding_shown
 from vista.methods import Method, available
 from vista.runs.config import TrainConfig
 from vista.runs.folder import TENSORBOARD, RunFolder, Which
@@ -48,6 +49,8 @@ def execute(
     with ExitStack() as stack:
         scalars = stack.enter_context(Scalars()) if output.tensorboard and first else None
         display = stack.enter_context(terminal.display(jobs, quiet=output.quiet or not first, json=output.json))
+        if first and not output.quiet:
+            stack.enter_context(decoding_shown(display.progress if isinstance(display, terminal.Live) else None))
 
         def on_event(job: Job, event: Event) -> None:
             if scalars is not None:

@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 
 from vista import metrics
-from vista.data import source
 from vista.data.loader import Inputs
 from vista.runs.folder import RunFolder, Which
 from vista.training.network import in_words, load_model, on_device
 from vista.training.resolve import device_name, existing_device
+from vista.training.samples import load_source
 from vista.training.state import EVALUATION_BATCH
 
 
@@ -30,7 +30,7 @@ def evaluate(
     ``calibrated`` holds those of the calibrated logits on the test samples; ``None`` for a run without calibration.
     """
     config = folder.config()
-    data = source.load(config.data, root if root is not None else config.root, config.own_validation)
+    data = load_source(config, root if root is not None else config.root)
     given, split = folder.labels(), folder.split()
     if not np.array_equal(given.true, data.labels):
         raise ValueError(f"{config.data} is not what {folder.path} was trained on: its labels differ")
@@ -66,7 +66,7 @@ def logits(
     target = existing_device(device_name(device))
     double = config.precision == "fp64"
     dtype = torch.float64 if double else torch.float32
-    inputs = Inputs(values, data.mean, data.std, target, dtype)
+    inputs = Inputs(values, data.mean, data.std, target, dtype, image_size=data.image_size)
     expected = data.sample_shape
     if inputs.sample_shape != expected or inputs.is_image != data.is_image:
         raise ValueError(
