@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from vista import functional
     from vista.analysis.recorder import TrajectoryRecorder
     from vista.analysis.suspects import LabelIssues, find_label_issues
+    from vista.core.calibration import Calibration, calibrate
     from vista.core.vista import Summary, Vista
     from vista.data.indexed import indexed
     from vista.training.api import Result, train
@@ -22,17 +23,19 @@ except PackageNotFoundError:  # run from a source tree that was not installed
     __version__ = "0.0.0"
 
 __all__ = [
-    "LabelIssues", "Result", "Summary", "TrajectoryRecorder", "Vista", "__version__",
-    "compare", "find_label_issues", "functional", "indexed", "load_model", "train",
+    "Calibration", "LabelIssues", "Result", "Summary", "TrajectoryRecorder", "Vista", "__version__",
+    "calibrate", "compare", "find_label_issues", "functional", "indexed", "load_model", "train",
 ]  # fmt: skip
 
 # Imported on first use, so that `vista --help` needs no torch and `import vista` no training layer.
 _MODULES = {
+    "Calibration": "vista.core.calibration",
     "LabelIssues": "vista.analysis.suspects",
     "Result": "vista.training.api",
     "Summary": "vista.core.vista",
     "TrajectoryRecorder": "vista.analysis.recorder",
     "Vista": "vista.core.vista",
+    "calibrate": "vista.core.calibration",
     "compare": "vista.training.compare",
     "find_label_issues": "vista.analysis.suspects",
     "indexed": "vista.data.indexed",

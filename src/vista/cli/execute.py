@@ -13,9 +13,10 @@ from rich.table import Table
 
 from vista.cli import terminal
 from vista.cli.arguments import Output
+from vista.cli.decoding_progress import decoding_shown
 from vista.methods import Method, available
 from vista.runs.config import TrainConfig
-from vista.runs.folder import TENSORBOARD, RunFolder
+from vista.runs.folder import TENSORBOARD, RunFolder, Which
 from vista.training import distributed
 from vista.training.api import execute_jobs
 from vista.training.events import EpochEnded, Event, Finished, Started, closed_output_detected
@@ -48,6 +49,8 @@ def execute(
     with ExitStack() as stack:
         scalars = stack.enter_context(Scalars()) if output.tensorboard and first else None
         display = stack.enter_context(terminal.display(jobs, quiet=output.quiet or not first, json=output.json))
+        if first and not output.quiet:
+            stack.enter_context(decoding_shown(display.progress if isinstance(display, terminal.Live) else None))
 
         def on_event(job: Job, event: Event) -> None:
             if scalars is not None:
@@ -100,13 +103,20 @@ def print_result(folder: RunFolder, config: TrainConfig, metrics: dict[str, Any]
     """Print the result of a run, as a table or as JSON."""
     if not distributed.is_first_process():
         return
-    folder.check_metrics(metrics, [*SHOWN, *(_SHOWN_OF_NETWORK if "network" in metrics else ())])
+    calibrated = calibrated_reports(metrics)
+    of_calibration = [
+        *(f"calibration.{name}.{value}" for name in calibrated for value in ("temperature", "noise_rate")),
+        *(f"{report}.calibrated.test.ece" for report in calibrated.values()),
+    ]
+    folder.check_metrics(metrics, [*SHOWN, *(_SHOWN_OF_NETWORK if "network" in metrics else ()), *of_calibration])
     seconds = folder.seconds()
     if output.json:
         print(json.dumps({"run": str(folder.path), "config": config.to_json(), "metrics": metrics, "seconds": seconds}))
         return
     out = terminal.console()
     out.print(report_table(config, metrics))
+    for line in calibration_lines(metrics):
+        out.print(line)
     gap = f"mean deviation gap {100 * metrics['deviation_gap']['val_given']:.2f} % (given validation labels)"
     most = metrics.get("anchors_max")
     anchors = f", at most {most} anchor{'' if most == 1 else 's'}" if most is not None else ""
@@ -130,6 +140,40 @@ def report_table(config: TrainConfig, metrics: dict[str, Any]) -> Table:
             cells = [f"{report[part][k]:.4f}" if k == "nll" else f"{100 * report[part][k]:.2f}" for k in REPORTED]
             table.add_row(f"{name}, {part}", *cells)
     return table
+
+
+def calibrated_reports(metrics: dict[str, Any]) -> dict[str, str]:
+    """Keys of the reports that were calibrated, such as ``network.best``, by ``fused``, ``best`` and ``last``."""
+    found = metrics.get("calibration")
+    reports = {"best": "best", "last": "last"}
+    if "network" in metrics:
+        reports = {"fused": "last", "best": "network.best", "last": "network.last"}
+    return {name: report for name, report in reports.items() if isinstance(found, dict) and found.get(name) is not None}
+
+
+def calibration_lines(metrics: dict[str, Any]) -> list[str]:
+    """A line per calibrated report: the test ECE before and after, temperature and estimated noise rate."""
+    lines = []
+    for name, keys in calibrated_reports(metrics).items():
+        fit, report = metrics["calibration"][name], metrics
+        for key in keys.split("."):
+            report = report[key]
+        before, after = (100 * one["test"]["ece"] for one in (report, report["calibrated"]))
+        values = f"temperature {fit['temperature']:.2f}, noise rate {fit['noise_rate']:.2f}"
+        lines.append(f"{name} calibrated: test ECE {before:.2f} -> {after:.2f} % ({values})")
+    return lines
+
+
+def calibration_to_apply(folder: RunFolder, which: Which, raw: bool) -> float | None:
+    """The temperature to divide logits by: ``None`` with ``--raw``, or, noted on stderr, for a run without one."""
+    temperature = None if raw else folder.temperature(which)
+    if temperature is None and not raw:
+        terminal.say(
+            f"vista: note: {folder.path} has no calibration (an older run, or too few validation labels); the "
+            "network's own logits are used, as with --raw",
+            sys.stderr,
+        )
+    return temperature
 
 
 def note_fusion(config: TrainConfig) -> None:

@@ -15,12 +15,12 @@ from torch import nn
 
 from vista.cli import terminal
 from vista.cli.arguments import parse
-from vista.cli.execute import note_fusion
+from vista.cli.execute import calibration_to_apply, note_fusion
 from vista.cli.output_paths import file_to_write
 from vista.files import atomic
 from vista.integrations import comes_with
 from vista.runs.folder import RunFolder, Which
-from vista.training.network import load_model, network_name
+from vista.training.network import Calibrated, load_model, network_name
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,9 @@ class Export:
     """File to write: NAME.safetensors (weights and metadata) or NAME.onnx (the network itself)."""
     which: Which = "best"
     """Weights of the best-validation epoch or of the last."""
+    raw: bool = False
+    """Export without calibration. By default ONNX logits are divided by the run's temperature, and a safetensors file
+    has it in its metadata."""
     network: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None
     """The run's network, required for custom code (package.module:function), which runs only if you name it."""
 
@@ -40,11 +43,16 @@ def run(argv: list[str]) -> int:
     path = file_to_write("to", flags.to, tuple(WRITERS))
     folder = RunFolder.open(flags.run)
     network = load_model(folder.path, flags.which, flags.network)
+    temperature = calibration_to_apply(folder, flags.which, flags.raw)
+    about = description(folder, flags.which) | ({} if temperature is None else {"temperature": temperature})
     write = WRITERS[path.suffix.lower()]
-    atomic.write(path, write(network, description(folder, flags.which)))
+    atomic.write(path, write(network, about))
     note_fusion(folder.config())
     epoch = folder.metrics()[flags.which]["epoch"]
     terminal.say(f"Wrote the {flags.which} network of {folder.path} (epoch {epoch}) to {path}")
+    if temperature is not None:
+        how = "logits divided by" if write is as_onnx else "weights unchanged, metadata contain"
+        terminal.say(f"Calibrated: {how} the temperature {temperature:.3g} (--raw exports without it)")
     terminal.say_next("vista", "predict", folder.path, "--data", folder.config().data)
     return 0
 
@@ -81,6 +89,7 @@ def as_onnx(network: nn.Module, about: dict[str, Any]) -> bytes:
         import onnx
         import onnxscript  # noqa: F401  (torch exports with it)
     x = torch.zeros(2, *about["sample_shape"], dtype=next(network.parameters()).dtype)
+    network = Calibrated(network, about["temperature"]).eval() if "temperature" in about else network
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # deprecations inside the exporter

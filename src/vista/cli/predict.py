@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,16 +14,18 @@ from numpy.typing import NDArray
 
 from vista.cli import terminal
 from vista.cli.arguments import parse
-from vista.cli.execute import note_fusion
+from vista.cli.decoding_progress import decoding_shown
+from vista.cli.execute import calibration_to_apply, note_fusion
 from vista.cli.output_paths import TABLE, file_to_write, trained_on
 from vista.data import source
-from vista.data.folder import read_images
+from vista.data.folder import SUFFIXES, read_images
 from vista.data.npz import SPLIT, checked_inputs
 from vista.files import atomic, spreadsheet
 from vista.files.npz import names, read_arrays
 from vista.runs.config import check_device
 from vista.runs.folder import RunFolder, Which
 from vista.training.evaluate import logits
+from vista.training.samples import load_source
 
 
 @dataclass(frozen=True)
@@ -30,12 +33,14 @@ class Predict:
     run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
     """Folder of a finished run."""
     data: str
-    """Samples: the array x of npz:PATH, all images below folder:PATH, or the test samples of digits, cifar10 ...; for a
-    folder with train/ and test/, or the folder that the run was trained on, its test samples."""
+    """Samples: an image file, all images below folder:PATH, the array x of npz:PATH, or the test samples of digits,
+    cifar10 ...; for a folder with train/ and test/, or the folder that the run was trained on, its test samples."""
     out: Annotated[str, tyro.conf.arg(aliases=["-o"], metavar="FILE")] = "predictions.csv"
     """CSV file to write: id (the sample's index in the data), label (class name), confidence, and file for a folder."""
     which: Which = "best"
     """Weights of the best-validation epoch or of the last."""
+    raw: bool = False
+    """Write the confidences of the network itself, without calibration."""
     network: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None
     """The run's network, required for custom code (package.module:function), which runs only if you name it."""
     root: Annotated[str | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="")] = None
@@ -48,12 +53,16 @@ def run(argv: list[str]) -> int:
     flags = parse(Predict, argv, "predict", "Predict the classes of samples with a trained network.")
     check_device(flags.device)
     folder = RunFolder.open(flags.run)
-    own = source.path_of(flags.data, flags.root)
+    data = f"folder:{flags.data}" if Path(flags.data).expanduser().suffix.lower() in SUFFIXES else flags.data
+    own = source.path_of(data, flags.root)
     read = [] if own is None else [(own[1], "the samples")]
     out = file_to_write("out", flags.out, TABLE, (*read, *trained_on(folder.config())))
     classes = folder.data().classes
-    ids, inputs, files = samples(folder, flags.data, flags.root)
+    with decoding_shown():
+        ids, inputs, files = samples(folder, data, flags.root)
     scores = logits(folder, flags.which, inputs, flags.device, flags.network).astype(np.float64)
+    temperature = calibration_to_apply(folder, flags.which, flags.raw)
+    scores /= temperature or 1.0
     probabilities = np.exp(scores - scores.max(axis=1, keepdims=True))
     probabilities /= probabilities.sum(axis=1, keepdims=True)
     columns: dict[str, Sequence[object]] = {
@@ -65,7 +74,8 @@ def run(argv: list[str]) -> int:
         columns["file"] = files
     atomic.write(out, spreadsheet.table(list(columns), zip(*columns.values(), strict=True)))
     note_fusion(folder.config())
-    terminal.say(f"Wrote {len(probabilities):,} predictions to {out}")
+    how = "" if temperature is None else f" (calibrated, temperature {temperature:.3g})"
+    terminal.say(f"Wrote {len(probabilities):,} predictions to {out}{how}")
     terminal.say_next("vista", "export", folder.path, "--to", "model.safetensors")
     return 0
 
@@ -78,10 +88,17 @@ def samples(run: RunFolder, data: str, root: str | None) -> tuple[Sequence[int],
         if "x" in found:
             return range(len(found["x"])), checked_inputs(path, "x", found["x"]), None
         _check_test_part(path)
-    if kind == "folder" and path.is_dir() and not _has_test_part(run, path):
-        files, inputs = read_images(path, len(run.data().mean))
+    trained = run.data()
+    if kind == "folder" and (path.is_file() or (path.is_dir() and not _has_test_part(run, path))):
+        files, inputs = read_images(path, len(trained.mean), trained.image_size)
         return range(len(files)), inputs, files
-    loaded = source.load(data, root, own_validation=False)
+    if kind == "folder" and path.is_dir() and _is_own(run, path):  # the same list of files: it is decoded already
+        loaded = load_source(dataclasses.replace(run.config(), data=data), root)
+    elif kind == "folder" and trained.image_size is not None:
+        files, inputs = read_images(path / "test", len(trained.mean), trained.image_size)
+        return range(len(files)), inputs, [f"test/{file}" for file in files]
+    else:
+        loaded = source.load(data, root, own_validation=False)
     inputs = loaded.test_samples()
     ids = range(len(inputs)) if loaded.set_aside is None else loaded.set_aside.tolist()
     return ids, inputs, loaded.test_files
@@ -99,6 +116,11 @@ def _has_test_part(run: RunFolder, folder: Path) -> bool:
     """Whether the folder has test images: in test/, or held out by the run."""
     if all((folder / part).is_dir() for part in ("train", "test")):
         return True
+    return _is_own(run, folder)
+
+
+def _is_own(run: RunFolder, folder: Path) -> bool:
+    """Whether the run was trained on this folder."""
     config = run.config()
     trained_on = source.path_of(config.data, config.root)
     return trained_on is not None and trained_on[1].resolve() == folder.resolve()

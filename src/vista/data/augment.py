@@ -1,4 +1,4 @@
-"""Shift, flip and rotate images with one gather: compute the source pixel of every output pixel; and CutMix.
+"""Shift, flip and rotate images with one gather, or crop photos at random with one bilinear resampling; and CutMix.
 
 All draws of an epoch are a pure function of ``(seed, epoch)``, made at its start and read by position. A captured step
 therefore needs no host work, and a run resumed in the middle of an epoch sees the same images.
@@ -11,7 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+SHIFT_DRAWS, CROP_DRAWS = 4, 6  # rows of random numbers for the geometry of an image; those for its colours follow
+_GREY = (0.299, 0.587, 0.114)  # weights of red, green and blue in the luminance
+_LOG_RATIO = math.log(4 / 3)  # largest logarithm of width / height of a random crop
 
 
 @dataclass(frozen=True)
@@ -21,12 +26,23 @@ class Augmentation:
     padding: int = 4  # largest shift in pixels, in each direction; uncovered pixels are black
     flip: bool = True  # flip left to right with probability 1/2
     rotation: float = 0.0  # largest rotation in degrees, either way; nearest pixel, black outside
+    crop_scale: float | None = None  # for photos: smallest share of the area in a random resized crop; no shift then
+    color_jitter: float = 0.0  # largest relative change of brightness, contrast and saturation
 
     def __post_init__(self) -> None:
         if not 0 <= self.padding <= 127:
             raise ValueError(f"padding must be between 0 and 127 pixels, got {self.padding}")
         if not 0 <= self.rotation <= 180:
             raise ValueError(f"rotation must be between 0 and 180 degrees, got {self.rotation}")
+        if self.crop_scale is not None and not 0 < self.crop_scale <= 1:
+            raise ValueError(f"crop_scale must be greater than 0 and at most 1, got {self.crop_scale}")
+        if not 0 <= self.color_jitter <= 1:
+            raise ValueError(f"color_jitter must be between 0 and 1, got {self.color_jitter}")
+
+    @property
+    def num_draws(self) -> int:
+        """Random numbers per image: rows of the result of :func:`draw`."""
+        return (SHIFT_DRAWS if self.crop_scale is None else CROP_DRAWS) + 3 * (self.color_jitter > 0)
 
 
 def generator(*key: int) -> torch.Generator:
@@ -36,11 +52,59 @@ def generator(*key: int) -> torch.Generator:
 
 
 def draw(augmentation: Augmentation, n: int, source: torch.Generator) -> Tensor:
-    """Draw for ``n`` images, float32 ``[4, n]``: shift down, shift right, flipped (0 or 1), angle in radians."""
+    """Draw for ``n`` images, float32 ``[4, n]``: shift down, shift right, flipped (0 or 1), angle in radians.
+
+    With ``crop_scale``, ``[6, n]`` for :func:`resample`: height and width of the crop as shares of the image, its
+    centre (row, column) in coordinates from -1 to 1, flipped, angle. With ``color_jitter`` three more rows follow: the
+    factors of brightness, contrast and saturation.
+    """
+    if augmentation.crop_scale is None:
+        geometry = _draw_shifts(augmentation, n, source)
+    else:
+        geometry = _draw_crops(augmentation, augmentation.crop_scale, n, source)
+    if not augmentation.color_jitter:
+        return geometry
+    return torch.cat([geometry, 1 + (torch.rand(3, n, generator=source) * 2 - 1) * augmentation.color_jitter])
+
+
+def _draw_shifts(augmentation: Augmentation, n: int, source: torch.Generator) -> Tensor:
     shift = torch.randint(0, 2 * augmentation.padding + 1, (2, n), generator=source) - augmentation.padding
     flipped = torch.randint(0, 2, (1, n), generator=source) * int(augmentation.flip)
     angle = (torch.rand(1, n, generator=source) * 2 - 1) * math.radians(augmentation.rotation)
     return torch.cat([shift.float(), flipped.float(), angle])
+
+
+def _draw_crops(augmentation: Augmentation, smallest: float, n: int, source: torch.Generator) -> Tensor:
+    """Area uniform from ``smallest`` to 1; width / height up to 4/3 either way, as far as it fits; any position."""
+    area = smallest + (1 - smallest) * torch.rand(n, generator=source)
+    ratio = ((torch.rand(n, generator=source) * 2 - 1) * (-area.log()).clamp(0, _LOG_RATIO)).exp()
+    height, width = (area / ratio).sqrt().clamp(max=1), (area * ratio).sqrt().clamp(max=1)
+    row, column = (torch.rand(2, n, generator=source) * 2 - 1) * (1 - torch.stack([height, width]))
+    flipped = torch.randint(0, 2, (n,), generator=source) * int(augmentation.flip)
+    angle = (torch.rand(n, generator=source) * 2 - 1) * math.radians(augmentation.rotation)
+    return torch.stack([height, width, row, column, flipped.float(), angle])
+
+
+def resample(images: Tensor, draws: Tensor, size: int, rotates: bool) -> Tensor:
+    """Crop, scale, flip and rotate photos in one bilinear resampling.
+
+    Args:
+        images: Floating point ``[B, C, H, W]``.
+        draws: Result of :func:`draw` with ``crop_scale``, ``[6, B]``.
+        size: Height and width of the result.
+        rotates: Whether the draws contain angles; pixels outside of the image are then black.
+
+    Returns:
+        ``[B, C, size, size]``.
+    """
+    height, width, row, column, flipped, angle = (d.to(images.dtype).view(-1, 1, 1) for d in draws)
+    steps = (torch.arange(size, device=images.device, dtype=images.dtype) * 2 + 1) / size - 1  # pixel centres
+    y, x = steps.view(1, -1, 1), steps.view(1, 1, -1)
+    if rotates:
+        y, x = angle.cos() * y - angle.sin() * x, angle.sin() * y + angle.cos() * x
+    x = x * (1 - 2 * flipped)
+    grid = torch.stack(torch.broadcast_tensors(column + width * x, row + height * y), dim=-1)
+    return F.grid_sample(images, grid, padding_mode="zeros" if rotates else "border", align_corners=False)
 
 
 def source_pixels(draws: Tensor, height: int, width: int, rotates: bool) -> tuple[Tensor, Tensor, Tensor]:
@@ -74,6 +138,34 @@ def gather(images: Tensor, index: Tensor, draws: Tensor, rotates: bool) -> Tenso
     """Augment the ``images`` uint8 ``[N, H, W, C]`` at ``index`` ``[B]``; returns uint8 ``[B, H, W, C]``."""
     rows, columns, inside = source_pixels(draws, images.shape[1], images.shape[2], rotates)
     return images[index.view(-1, 1, 1), rows, columns] * inside.unsqueeze(-1)
+
+
+def jitter_colors(images: Tensor, factors: Tensor) -> Tensor:
+    """Multiply brightness, then contrast around the mean luminance, then saturation.
+
+    Args:
+        images: Floating point pixel values from 0 to 255, ``[B, H, W, C]``; only C = 3 has a saturation.
+        factors: ``[3, B]``, 1 for no change.
+
+    Returns:
+        Values from 0 to 255 of the same shape.
+    """
+    brightness, contrast, saturation = factors.to(images.dtype).view(3, -1, 1, 1, 1)
+    images = (images * brightness).clamp(0, 255)
+    middle = _luminance(images).mean(dim=(1, 2), keepdim=True)
+    images = (middle + (images - middle) * contrast).clamp(0, 255)
+    if images.shape[-1] == 3:
+        grey = _luminance(images)
+        images = (grey + (images - grey) * saturation).clamp(0, 255)
+    return images
+
+
+def _luminance(images: Tensor) -> Tensor:
+    """``[B, H, W, 1]``; the mean of the channels unless there are three."""
+    if images.shape[-1] != 3:
+        return images.mean(dim=-1, keepdim=True)
+    red, green, blue = images.unbind(-1)
+    return (_GREY[0] * red + _GREY[1] * green + _GREY[2] * blue).unsqueeze(-1)
 
 
 @dataclass(frozen=True)

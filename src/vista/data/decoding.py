@@ -6,9 +6,12 @@ import json
 import os
 import struct
 import tempfile
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from PIL import ExifTags, Image
@@ -18,6 +21,10 @@ VERSION = 2  # version 1 ignored EXIF orientation and transparency
 _HEADER = 4096  # bytes: JSON padded with blanks, so that the pixels are page-aligned
 _MODES = {1: "L", 3: "RGB"}
 _EIGHT_BIT = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
+_SIXTEEN_BIT = ("I;16", "I;16L", "I;16B", "I;16N", "I")  # Pillow reads 16-bit PGM files as "I"
+GREY = ("1", "L", *_SIXTEEN_BIT)
+_CHUNK = 256  # files in progress at a time, to bound the memory of decoded images
+_DRAFT = 2  # a JPEG is decoded at the smallest scale with this many times the requested pixels per side
 _TRANSPOSE = {
     2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180, 4: Image.Transpose.FLIP_TOP_BOTTOM,
     5: Image.Transpose.TRANSPOSE, 6: Image.Transpose.ROTATE_270, 7: Image.Transpose.TRANSVERSE,
@@ -25,15 +32,21 @@ _TRANSPOSE = {
 }  # fmt: skip
 
 
+class DamagedImage(ValueError):
+    """A file that cannot be decoded; the message begins with its path."""
+
+
 def open_image(path: Path) -> Image.Image:
     """Open the image at `path` without reading its pixels; errors name the file."""
     try:
         image = Image.open(path)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{path} is not a readable image: {error}") from error
-    if image.mode not in _EIGHT_BIT:
+        raise DamagedImage(f"{path} is not a readable image: {error}") from error
+    if image.mode not in _EIGHT_BIT and image.mode not in _SIXTEEN_BIT:
         image.close()
-        raise ValueError(f"{path} must have 8 bits per channel, got an image of mode {image.mode}")
+        raise DamagedImage(
+            f"{path} must have 8 or 16 bits per channel, got an image of mode {image.mode}; save it as PNG"
+        )
     return image
 
 
@@ -60,28 +73,86 @@ def _render(image: Image.Image, mode: str) -> Image.Image:
     image.load()
     if (orientation := _orientation(image)) != 1:
         image = image.transpose(_TRANSPOSE[orientation])
+    return _flatten(image, mode)
+
+
+def _render_square(image: Image.Image, mode: str, size: int) -> Image.Image:
+    """Resize the centre square to size x size with antialiasing, as a viewer shows it.
+
+    This equals resizing the shorter side and cropping the centre, in one resampling.
+    """
+    image.draft(mode, (_DRAFT * size, _DRAFT * size))  # for JPEG: the decoder itself reduces the image by 2, 4 or 8
+    image.load()
+    orientation = _orientation(image)
+    image = _flatten(image, mode)
+    side = min(image.size)
+    left, top = (image.width - side) / 2, (image.height - side) / 2
+    square = image.resize((size, size), Image.Resampling.BICUBIC, box=(left, top, left + side, top + side))
+    return square if orientation == 1 else square.transpose(_TRANSPOSE[orientation])
+
+
+def _flatten(image: Image.Image, mode: str) -> Image.Image:
+    """Convert to L or RGB: 16 bits per channel reduced to 8, transparency on white."""
+    if image.mode in _SIXTEEN_BIT:
+        values = np.asarray(image).astype(np.int64).clip(0, 2**16 - 1)
+        image = Image.fromarray((values >> 8).astype(np.uint8))
     if image.has_transparency_data:
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
     return image.convert(mode)
 
 
+def _decode_with(path: Path, render: Callable[[Image.Image], Image.Image]) -> Image.Image:
+    """Open and render one file; errors name it."""
+    with open_image(path) as image:
+        try:
+            return render(image)
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            raise DamagedImage(f"{path} is not a readable image: {error}") from error
+
+
+def decode_one(path: Path, shape: tuple[int, int, int]) -> np.ndarray:
+    """Decode a file to uint8 [H, W, C] = `shape`, as a viewer shows it; C is 1 or 3."""
+    height, width, channels = shape
+    shown = _decode_with(path, partial(_render, mode=_MODES[channels]))
+    if shown.size != (width, height):
+        raise ValueError(f"{path} must have {width} x {height} pixels, got {shown.width} x {shown.height}")
+    return np.asarray(shown).reshape(shape)
+
+
+def decode_square(path: Path, size: int, channels: int) -> np.ndarray:
+    """Decode a file of any size, mode and format to uint8 [size, size, channels]: its centre square, resized.
+
+    Args:
+        path: The image file.
+        size: Height and width of the result.
+        channels: 1 or 3.
+
+    Returns:
+        The pixels. A damaged or oversized file raises ``ValueError`` with its name.
+    """
+    square = _decode_with(path, partial(_render_square, mode=_MODES[channels], size=size))
+    return np.asarray(square).reshape(size, size, channels)
+
+
 def decode(files: Sequence[Path], shape: tuple[int, int, int]) -> Iterator[np.ndarray]:
     """Decode each file in order to uint8 [H, W, C] = `shape`, as a viewer shows it; C is 1 or 3."""
-    height, width, channels = shape
+    return in_threads(partial(decode_one, shape=shape), files)
 
-    def one(path: Path) -> np.ndarray:
-        with open_image(path) as image:
-            try:
-                shown = _render(image, _MODES[channels])
-            except (OSError, SyntaxError, ValueError) as error:
-                raise ValueError(f"{path} is not a readable image: {error}") from error
-        if shown.size != (width, height):
-            raise ValueError(f"{path} must have {width} x {height} pixels, got {shown.width} x {shown.height}")
-        return np.asarray(shown).reshape(shape)
 
-    with ThreadPoolExecutor() as pool:  # the decoders release the GIL
-        for start in range(0, len(files), 1024):  # in chunks, to bound the memory of decoded images
-            yield from pool.map(one, files[start : start + 1024])
+T = TypeVar("T")
+
+
+def in_threads(function: Callable[[Path], T], files: Sequence[Path]) -> Iterator[T]:
+    """Apply a function to each file, in order, in one thread per core: the decoders of Pillow release the GIL."""
+    with warnings.catch_warnings(), ThreadPoolExecutor(cores()) as pool:
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # twice the pixels are an error
+        for start in range(0, len(files), _CHUNK):
+            yield from pool.map(function, files[start : start + _CHUNK])
+
+
+def cores() -> int:
+    """Return the number of processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def decode_cached(files: Sequence[Path], cache: Path, shape: tuple[int, int, int], root: Path) -> np.ndarray:

@@ -1,32 +1,56 @@
 """Read `folder:PATH`: images in PATH/train/<class>/* and PATH/test/<class>/*, or in PATH/<class>/* alone.
 
 Next to train/ and test/, val/<class>/* is optional. Images in subfolders of a class folder belong to that class.
+
+Images of one size up to 64 pixels are used unchanged. Photos of any other size, or of several sizes, become squares:
+the shorter side is resized to 8/7 of the working resolution and the centre cropped, once, into a pixel file next to the
+folder. Evaluation uses the centre of these squares, training a random resized crop.
 """
 
+import errno
 import os
+import warnings
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
-from vista.data.decoding import decode, decode_cached, fingerprint, open_image, shown_size
+from vista.data import pixel_file
+from vista.data.decoding import (
+    GREY,
+    DamagedImage,
+    decode,
+    decode_cached,
+    decode_one,
+    fingerprint,
+    in_threads,
+    open_image,
+    shown_size,
+)
+from vista.data.pixel_file import Headers, Photos, stored_size
 from vista.data.source import Source, channel_statistics, default_padding, draw_test_ids
 
-_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
 _VALIDATION = ("val", "valid", "validation")  # next to train/ and test/
-_IN_MEMORY = 2**30  # bytes; more is decoded into a file next to the folder and memory-mapped
+_IN_MEMORY = 2**30  # bytes; more is memory-mapped from a file next to the folder
+PHOTO_SIZE = 64  # default working resolution of photos; images of one size up to this are used unchanged
 
 
-def load(path: str | Path, own_validation: bool = True) -> Source:
+def load(
+    path: str | Path, own_validation: bool = True, image_size: int | None = None, skip_damaged: bool = False
+) -> Source:
     """Read a data set from a folder of class folders.
 
-    All images must have one size; they become uint8 [N, H, W, C], with C = 1 if all are greyscale. Classes are sorted
-    by name, samples by class and file name. Without train/ and test/, a stratified fifth becomes the test set, the same
-    for every seed. Validation samples follow the training samples.
+    Images may have any size, mode and format; C = 1 if all are greyscale. Classes are sorted by name, samples by class
+    and file name. Without train/ and test/, a stratified fifth becomes the test set, the same for every seed.
+    Validation samples follow the training samples.
 
     Args:
         path: The folder.
         own_validation: Whether to read val/.
+        image_size: Working resolution; by default 64, or none if all images have one size up to 64 pixels.
+        skip_damaged: Leave out files that cannot be decoded, with a warning, instead of raising ``ValueError``.
 
     Returns:
         The data set.
@@ -36,14 +60,29 @@ def load(path: str | Path, own_validation: bool = True) -> Source:
         remedy = "" if Path(path).is_absolute() else "; --root can name the folder that contains it"
         raise FileNotFoundError(f"data folder {folder} does not exist{remedy}")
     classes, (train, train_labels), (val, val_labels), (test, test_labels) = _listing(folder, own_validation)
-    files, labels = train + val, np.concatenate([train_labels, val_labels])
-    pixels = _pixels(folder, files + test)
-    inputs, test_inputs, set_aside = pixels[: len(files)], pixels[len(files) :], None
+    if not test:
+        _check_counts(folder, classes, train_labels)
+    files, labels = train + val + test, np.concatenate([train_labels, val_labels, test_labels])
+    try:
+        read = _read(folder, tuple(files), fingerprint(files, folder), _IN_MEMORY, image_size, skip_damaged)
+    except DamagedImage as error:
+        raise ValueError(f"{error}; replace or delete it, or leave out such files with --skip-damaged") from error
+    if len(read.kept) < len(files):
+        _report_damaged(folder, read, len(files))
+        files, labels = [files[position] for position in read.kept], labels[read.kept]
+    ends = np.searchsorted(read.kept, [len(train), len(train) + len(val)])
+    _check_parts(folder, classes, labels, ends, bool(test))
+    training, known = (int(end) for end in ends)  # files up to `known` are training and validation samples
+    inputs, test_inputs, test_labels, set_aside = read.pixels[:known], read.pixels[known:], labels[known:], None
+    labels = labels[:known]
     if not test:
         set_aside = draw_test_ids(labels, folder)
         test_inputs, test_labels = inputs, labels[set_aside]
-    names = _names(files + test, folder)
-    mean, std = channel_statistics(inputs[: len(train)], set_aside)
+    names = _names(files, folder)
+    if read.photos is None:
+        mean, std = channel_statistics(inputs[:training], set_aside)
+    else:
+        mean, std = read.photos.statistics(np.setdiff1d(np.arange(training), () if set_aside is None else set_aside))
     return Source(
         name=f"folder:{path}",
         inputs=inputs,
@@ -53,29 +92,63 @@ def load(path: str | Path, own_validation: bool = True) -> Source:
         classes=tuple(os.fsencode(name).decode("utf-8", "replace") for name in classes),
         mean=mean,
         std=std,
-        padding=default_padding(pixels),
+        padding=default_padding(read.pixels) if read.photos is None else 0,
         set_aside=set_aside,
-        validation=np.arange(len(train), len(files)) if val else None,
-        files=tuple(names[: len(files)]),
-        test_files=tuple(names[len(files) :] if set_aside is None else (names[position] for position in set_aside)),
+        validation=np.arange(training, known) if known > training else None,
+        files=tuple(names[:known]),
+        test_files=tuple(names[known:] if set_aside is None else (names[position] for position in set_aside)),
+        image_size=read.image_size,
+        image_hashes=None if read.photos is None else read.photos.hashes,
     )
 
 
-def read_images(path: str | Path, channels: int) -> tuple[list[str], np.ndarray]:
-    """Read every image below a folder, at any depth, without labels.
+def read_images(path: str | Path, channels: int, image_size: int | None = None) -> tuple[list[str], np.ndarray]:
+    """Read an image file, or every image below a folder at any depth, without labels.
 
     Args:
-        path: The folder.
+        path: The file or folder.
         channels: Channels to convert to, if 1 or 3; otherwise 1 if all images are greyscale, else 3.
+        image_size: Working resolution of a run on photos: images are resized as for that run. None leaves their size,
+            which must then be the same for all.
 
     Returns:
         The paths relative to the folder, and uint8 [N, H, W, C].
     """
-    folder = Path(path).expanduser().resolve()
-    files = _images(folder, folder)
-    return _names(files, folder), _read(
-        folder, tuple(files), fingerprint(files, folder), _IN_MEMORY, channels if channels in (1, 3) else None
-    )
+    found = Path(path).expanduser().resolve()
+    folder, files = (found.parent, [found]) if found.is_file() else (found, _images(found, found))
+    names, wanted = _names(files, folder), channels if channels in (1, 3) else None
+    if image_size is None:
+        return names, _read_unchanged(folder, tuple(files), _IN_MEMORY, wanted, False).pixels
+    size, headers = stored_size(image_size), Headers(None, wanted == 1)
+    if len(files) * size**2 * (1 if headers.grey else 3) <= _IN_MEMORY:
+        return names, pixel_file.decode_all(files, folder, size, 1 if headers.grey else 3, False).pixels
+    cache = _cache(folder, image_size, ".new")
+    return names, pixel_file.open_photos(cache, files, folder, size, headers, False, _IN_MEMORY).pixels
+
+
+def _check_counts(folder: Path, classes: list[str], labels: np.ndarray) -> None:
+    """Without a test folder, every class needs an image to train on and another to test on."""
+    for label in np.flatnonzero(np.bincount(labels, minlength=len(classes)) < 2):
+        raise ValueError(
+            f"{folder / classes[label]} must contain at least 2 images, got 1: add one, or remove the folder"
+        )
+
+
+def _report_damaged(folder: Path, read: "_Decoded", total: int) -> None:
+    if not len(read.kept):
+        raise ValueError(f"{folder} contains no readable image: {read.damaged[0]}")
+    count = len(read.damaged)
+    images = f"{count:,} of {total:,} images cannot be read and {'is' if count == 1 else 'are'} left out"
+    warnings.warn(f"{images}: {'; '.join(read.damaged[:3])}{' ...' if count > 3 else ''}", stacklevel=3)
+
+
+def _check_parts(folder: Path, classes: list[str], labels: np.ndarray, ends: np.ndarray, has_test: bool) -> None:
+    """Every class must have a readable training image, and a test folder a readable image."""
+    missing = np.setdiff1d(np.arange(len(classes)), labels[: ends[0]])
+    if len(missing):
+        raise ValueError(f"class {classes[missing[0]]!r} of {folder} has no readable training image: add one")
+    if has_test and ends[1] == len(labels):
+        raise ValueError(f"{folder / 'test'} contains no readable image: add one")
 
 
 def _names(files: list[Path], folder: Path) -> list[str]:
@@ -140,10 +213,10 @@ def _images(folder: Path, root: Path) -> list[Path]:
         for entry in _entries(waiting.pop(), root):
             if entry.is_dir():
                 waiting += [] if entry.is_symlink() else [entry]  # a link may point to a parent
-            elif entry.suffix.lower() in _SUFFIXES and entry.is_file():
+            elif entry.suffix.lower() in SUFFIXES and entry.is_file():
                 found.append(entry)
     if not found:
-        raise ValueError(f"{folder} contains no images ({', '.join(_SUFFIXES)})")
+        raise ValueError(f"{folder} contains no images ({', '.join(SUFFIXES)})")
     return sorted(found)
 
 
@@ -156,26 +229,92 @@ def _entries(folder: Path, root: Path) -> list[Path]:
     return entries
 
 
-def _pixels(folder: Path, files: list[Path]) -> np.ndarray:
-    """Decode all files; several runs on one folder decode it once, unless a file changes."""
-    return _read(folder, tuple(files), fingerprint(files, folder), _IN_MEMORY, None)
+@dataclass(frozen=True)
+class _Decoded:
+    """Images of a folder: `kept` are the positions of the readable files, `photos` the pixel file if one is used."""
+
+    pixels: np.ndarray
+    kept: np.ndarray
+    damaged: tuple[str, ...] = ()
+    image_size: int | None = None
+    photos: Photos | None = None
 
 
 @lru_cache(maxsize=1)
-def _read(folder: Path, files: tuple[Path, ...], _fingerprint: str, in_memory: int, channels: int | None) -> np.ndarray:
+def _read(
+    folder: Path,
+    files: tuple[Path, ...],
+    _fingerprint: str,
+    in_memory: int,
+    image_size: int | None,
+    skip_damaged: bool,
+) -> _Decoded:
+    """Decode all files; several runs on one folder decode it once, unless a file changes."""
+    working = PHOTO_SIZE if image_size is None else image_size
+    cache = _cache(folder, working)
+    headers = pixel_file.current_headers(cache, files, folder) or pixel_file.read_headers(files)
+    if headers.size is not None and _is_unchanged(headers.size, image_size):
+        return _read_unchanged(folder, files, in_memory, None, skip_damaged)
+    size = stored_size(working)
+    try:
+        photos = pixel_file.open_photos(cache, files, folder, size, headers, skip_damaged, in_memory)
+    except OSError as error:
+        values = len(files) * size * size * (1 if headers.grey else 3)
+        if error.errno not in (errno.EACCES, errno.EROFS, errno.EPERM) or values > in_memory:
+            raise
+        photos = pixel_file.decode_all(files, folder, size, 1 if headers.grey else 3, skip_damaged)
+    return _Decoded(photos.pixels, photos.kept, photos.damaged, working, photos)
+
+
+def _cache(folder: Path, image_size: int, suffix: str = "") -> Path:
+    return folder.with_name(f"{folder.name}{suffix}.{image_size}px.pixels")
+
+
+def _is_unchanged(size: tuple[int, int], image_size: int | None) -> bool:
+    """Whether images that all have this size are used as they are."""
+    return max(size) <= PHOTO_SIZE if image_size is None else size == (image_size, image_size)
+
+
+def _read_unchanged(
+    folder: Path, files: tuple[Path, ...], in_memory: int, channels: int | None, skip_damaged: bool
+) -> _Decoded:
+    """Decode files of one size without resizing; only readable files are kept if `skip_damaged`."""
+    kept, damaged = np.arange(len(files)), tuple[str, ...]()
+    if skip_damaged:
+        kept, damaged = _readable(files)
+        files = tuple(files[position] for position in kept)
+        if not files:
+            return _Decoded(np.empty((0, 1, 1, 3), dtype=np.uint8), kept, damaged)
     with open_image(files[0]) as first:
         width, height = shown_size(first)
     grey = True
     for path in files:  # headers only: a wrong size is reported before the slow decoding
         with open_image(path) as image:
-            grey = grey and image.mode in ("1", "L")
+            grey = grey and image.mode in GREY
             if (size := shown_size(image)) != (width, height):
                 expected = f"{width} x {height} pixels like {files[0]}"
                 raise ValueError(f"{path} must have {expected}, got {size[0]} x {size[1]}")
     shape = (height, width, channels or (1 if grey else 3))
     if len(files) * int(np.prod(shape)) > in_memory:
-        return decode_cached(files, folder.with_name(f"{folder.name}.pixels"), shape, folder)
+        return _Decoded(decode_cached(files, folder.with_name(f"{folder.name}.pixels"), shape, folder), kept, damaged)
     pixels = np.empty((len(files), *shape), dtype=np.uint8)
     for position, decoded in enumerate(decode(files, shape)):
         pixels[position] = decoded
-    return pixels
+    return _Decoded(pixels, kept, damaged)
+
+
+def _readable(files: tuple[Path, ...]) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return the positions of the files that can be decoded, and the error of each other one."""
+
+    def check(path: Path) -> str | None:
+        try:
+            with open_image(path) as image:
+                width, height = shown_size(image)
+            decode_one(path, (height, width, 3))
+        except DamagedImage as error:
+            return str(error)
+        return None
+
+    errors = list(in_threads(check, files))
+    kept = np.array([position for position, error in enumerate(errors) if error is None], dtype=np.int64)
+    return kept, tuple(error for error in errors if error is not None)

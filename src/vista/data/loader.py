@@ -26,7 +26,8 @@ class Inputs:
     """Samples on the device in their stored type: uint8 images ``[N, H, W, C]`` or float features ``[N, ...]``.
 
     ``rows`` selects some of ``values``. Values too large for GPU memory stay on the host; on the CPU a memory map
-    stays on disk: each batch then reads the rows it needs.
+    stays on disk: each batch then reads the rows it needs. Photos are stored as squares larger than ``image_size``, the
+    side of what the network receives: the centre, or a random resized crop.
     """
 
     def __init__(
@@ -37,7 +38,9 @@ class Inputs:
         device: torch.device,
         dtype: torch.dtype,
         rows: NDArray[np.int64] | None = None,
+        image_size: int | None = None,
     ) -> None:
+        self.image_size = image_size
         self.is_image = values.dtype == np.uint8
         self.device = device
         self.dtype = dtype
@@ -59,21 +62,34 @@ class Inputs:
     def sample_shape(self) -> tuple[int, ...]:
         """Shape of one network input: ``[C, H, W]`` or that of the features."""
         shape = self._shape[1:]
+        if self.image_size is not None:
+            return (shape[2], self.image_size, self.image_size)
         return (shape[2], shape[0], shape[1]) if self.is_image else shape
 
     def clean(self, index: Tensor) -> Tensor:
         """Return the samples at ``index`` without augmentation."""
         values, rows = self._rows(index)
         selected = values.index_select(0, rows)
+        if self.image_size is not None:
+            top, left = ((side - self.image_size) // 2 for side in selected.shape[1:3])
+            selected = selected[:, top : top + self.image_size, left : left + self.image_size]
         return self.normalise(selected) if self.is_image else selected.to(self.dtype)
 
     def augmented(self, index: Tensor, draws: Tensor, rotates: bool) -> Tensor:
         """Return the images at ``index``, augmented by ``draws`` of :func:`vista.data.augment.draw`."""
         values, rows = self._rows(index)
-        return self.normalise(augment.gather(values, rows, draws, rotates))
+        if self.image_size is None:
+            geometry, colors = draws[: augment.SHIFT_DRAWS], draws[augment.SHIFT_DRAWS :]
+            images = augment.gather(values, rows, geometry, rotates)
+        else:
+            geometry, colors = draws[: augment.CROP_DRAWS], draws[augment.CROP_DRAWS :]
+            photos = values.index_select(0, rows).permute(0, 3, 1, 2).to(self.dtype)
+            crops = augment.resample(photos, geometry, self.image_size, rotates)
+            images = crops.permute(0, 2, 3, 1).contiguous()
+        return self.normalise(augment.jitter_colors(images.to(self.dtype), colors) if len(colors) else images)
 
     def normalise(self, images: Tensor) -> Tensor:
-        """Normalise uint8 ``[B, H, W, C]`` to ``[B, C, H, W]``, channels-last in memory."""
+        """Normalise pixel values from 0 to 255, ``[B, H, W, C]``, to ``[B, C, H, W]``, channels-last in memory."""
         return (images.to(self.dtype) * self._scale + self._shift).permute(0, 3, 1, 2)
 
     def _rows(self, index: Tensor) -> tuple[Tensor, Tensor]:
@@ -115,7 +131,7 @@ class Loader:
         self.steps = self.full_steps + bool(self.short)
         padded = self.steps * batch_size
         self.order = torch.zeros(padded, dtype=torch.long, device=device)
-        self.draws = torch.zeros(NUM_VIEWS, 4, padded, device=device)
+        self.draws = torch.zeros(NUM_VIEWS, augmentation.num_draws, padded, device=device)
         self.boxes = torch.zeros(self.steps, 5, device=device)
         self.partners = torch.zeros(padded, dtype=torch.long, device=device)  # positions in the epoch's order
         self.chances = torch.zeros(2, padded, device=device)  # choose the classmate and the validation sample

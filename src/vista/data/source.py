@@ -48,6 +48,8 @@ class Source:
     files: tuple[str, ...] | None = None  # path of each sample in its folder, text only
     test_files: tuple[str, ...] | None = None
     validation: np.ndarray | None = None  # ids of the data's own validation samples, ascending
+    image_size: int | None = None  # working resolution of photos, whose stored squares are larger: see folder.py
+    image_hashes: tuple[str, ...] | None = None  # SHA-256 of each image of `inputs`, then of separate `test_inputs`
 
     @property
     def num_classes(self) -> int:
@@ -73,12 +75,19 @@ class Source:
     @cached_property
     def inputs_hash(self) -> str:
         """SHA-256 of type, shape and bytes of the inputs; cached, a fraction of a second for CIFAR-100."""
-        return _hash(self.inputs)
+        return _hash(self._content(0, len(self.inputs)))
 
     @cached_property
     def test_hash(self) -> str:
         """SHA-256 of the test inputs, or of `set_aside` (`inputs_hash` covers those inputs), and of the test labels."""
-        return _hash(self.test_inputs if self.set_aside is None else self.set_aside, self.test_labels)
+        test = self._content(len(self.inputs), None) if self.set_aside is None else self.set_aside
+        return _hash(test, self.test_labels)
+
+    def _content(self, start: int, stop: int | None) -> np.ndarray:
+        """Return the recorded hashes of some images, or else the inputs themselves."""
+        if self.image_hashes is None:
+            return self.inputs if start == 0 else self.test_inputs
+        return np.frombuffer("".join(self.image_hashes[start:stop]).encode(), dtype=np.uint8)
 
 
 def _hash(*arrays: np.ndarray) -> str:
@@ -95,7 +104,14 @@ def names() -> tuple[str, ...]:
     return (*_NAMED, *(f"{kind}:PATH" for kind in _BY_PATH))
 
 
-def load(name: str, root: str | Path | None = None, own_validation: bool = True) -> Source:
+def load(
+    name: str,
+    root: str | Path | None = None,
+    own_validation: bool = True,
+    *,
+    image_size: int | None = None,
+    skip_damaged: bool = False,
+) -> Source:
     """Read a data set.
 
     Args:
@@ -103,6 +119,8 @@ def load(name: str, root: str | Path | None = None, own_validation: bool = True)
             directory, then below `root`.
         root: The folder that contains the data sets; the environment variable VISTA_DATA by default.
         own_validation: Whether to read the data's own validation samples.
+        image_size: Working resolution for a folder of images; see :func:`vista.data.folder.load`.
+        skip_damaged: Whether to leave out damaged files of a folder of images.
 
     Returns:
         The data set.
@@ -110,13 +128,17 @@ def load(name: str, root: str | Path | None = None, own_validation: bool = True)
     >>> load("digits").inputs.shape
     (1797, 8, 8, 1)
     """
+    kind, _, path = name.partition(":")
+    if image_size is not None and kind != "folder":
+        raise ValueError(f"image_size is {image_size}, but {name} is no folder of images: leave out --image-size")
     if name in _NAMED:
         return _reader(_NAMED[name])(root)
-    kind, _, path = name.partition(":")
     if kind in _BY_PATH:
         if not path:
             raise ValueError(f"data {name!r} must have a path: '{kind}:PATH'")
-        return dataclasses.replace(_reader(_BY_PATH[kind])(_resolve(path, root), own_validation), name=name)
+        options = {"image_size": image_size, "skip_damaged": skip_damaged} if kind == "folder" else {}
+        found = _reader(_BY_PATH[kind])(_resolve(path, root), own_validation, **options)
+        return dataclasses.replace(found, name=name)
     raise ValueError(f"data {name!r} is unknown; {_suggestion(name, kind)}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,12 @@ MOST_BYTES = 3_000_000
 
 
 def thumbnails(
-    data: str, root: str | None, ids: Sequence[int], inputs_hash: str | None, own_validation: bool = True
+    data: str,
+    root: str | None,
+    ids: Sequence[int],
+    inputs_hash: str | None,
+    own_validation: bool = True,
+    **options: Any,
 ) -> list[str]:
     """Thumbnails of training samples, as many as fit into the page.
 
@@ -28,11 +34,12 @@ def thumbnails(
         ids: Samples to show.
         inputs_hash: Hash of the inputs that the run was trained on, to detect changed data; None if unknown.
         own_validation: Whether the data set's own validation part is used.
+        options: Further options of :func:`vista.data.load`.
 
     Returns:
         PNG data URIs of the first ids. Data that have no images, or have changed, raise a ``ValueError``.
     """
-    images = source.load(data, root, own_validation)
+    images = source.load(data, root, own_validation, **options)
     if not images.is_image:
         raise ValueError(f"{data} has no images")
     channels = images.inputs.shape[-1]

@@ -163,7 +163,8 @@ def _suspects(groups: Sequence[Group]) -> dict[str, Any] | None:
     try:
         known = RunFolder(run.path).data().inputs_hash  # None in older runs
         data, root, own = (run.config[name] for name in ("data", "root", "own_validation"))
-        uris = images.thumbnails(data, root, [row["id"] for row in rows], known, own)
+        options = {name: run.config[name] for name in ("image_size", "skip_damaged") if run.config.get(name)}
+        uris = images.thumbnails(data, root, [row["id"] for row in rows], known, own, **options)
     except (OSError, ValueError) as error:
         uris, note = [], f"{note}. No images: {error}"
     for row, uri in zip(rows, uris):

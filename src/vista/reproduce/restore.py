@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from vista.analysis.suspect_files import LIST
-from vista.data import source
 from vista.files import array_file, atomic
 from vista.reproduce.ledger import LedgerRecord
 from vista.runs import folder as run_folder
 from vista.runs import record
 from vista.runs.folder import RunFolder
 from vista.runs.record import Record
-from vista.training.samples import labels_and_split
+from vista.training.samples import labels_and_split, load_source
 
 
 def restore(kept: LedgerRecord, out: Path, root: str | None = None) -> RunFolder:
@@ -33,7 +32,7 @@ def restore(kept: LedgerRecord, out: Path, root: str | None = None) -> RunFolder
     folder = out / kept.path.stem
     if folder.exists():
         raise FileExistsError(f"{folder} already exists; choose another --out")
-    data = source.load(kept.config.data, root, kept.config.own_validation)
+    data = load_source(kept.config, root)
     labels, split = labels_and_split(kept.config, data, root)
     for name, found in (("labels_hash", labels.hash), ("split_hash", split.hash)):
         if found != kept.data.get(name):

@@ -20,6 +20,7 @@ LearningRate = Literal["cosine", "restarts", "constant", "hold"]
 Precision = Literal["auto", "bf16", "fp32", "fp64"]
 # Fields that decide where and how fast a run executes, not what it computes: they are not part of its identity.
 INCIDENTAL = ("root", "device", "compile", "capture", "checkpoint_seconds", "checkpoint_dir")
+SMALLEST_IMAGE, LARGEST_IMAGE = 8, 1024  # pixels
 MAX_SEED = 2**32 - 1  # the CPU generator uses 32 bits of it: larger seeds would repeat the draws of smaller ones
 
 
@@ -67,6 +68,15 @@ class TrainConfig:
     """Rotate images by up to this many degrees in either direction."""
     cutmix: float = 0.0
     """Probability that a batch is mixed by CutMix."""
+    image_size: int | None = None
+    """Working resolution for a folder of photos, in pixels; if not given 64, or the images' own size if all have the
+    same size of at most 64."""
+    crop_scale: float = 0.35
+    """Smallest share of a photo's area in the random crops of training; 1 trains on whole photos."""
+    color_jitter: float = 0.0
+    """Change brightness, contrast and saturation of training images by up to this share, either way."""
+    skip_damaged: bool = False
+    """Leave out image files that cannot be decoded, instead of stopping at the first."""
     validation: float = 0.1
     """Share of the training set held out for validation, or, from 1 on, a number of samples."""
     own_validation: bool = True
@@ -123,6 +133,14 @@ class TrainConfig:
             known = typing.get_args({"lr_schedule": LearningRate, "precision": Precision}[name])
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
+        if self.image_size is not None and not SMALLEST_IMAGE <= self.image_size <= LARGEST_IMAGE:
+            raise ValueError(
+                f"image_size must be between {SMALLEST_IMAGE} and {LARGEST_IMAGE} pixels, got {self.image_size}"
+            )
+        if not 0 <= self.color_jitter <= 1:
+            raise ValueError(f"color_jitter must be between 0 and 1, got {self.color_jitter}")
+        if not 0 < self.crop_scale <= 1:
+            raise ValueError(f"crop_scale must be greater than 0 and at most 1, got {self.crop_scale}")
         if self.checkpoint_dir == "":
             raise ValueError("checkpoint_dir must be the path of a folder, got ''")
         check_device(self.device)

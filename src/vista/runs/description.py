@@ -28,6 +28,7 @@ class DataDescription:
         flip, padding: The data set's own augmentation.
         inputs_hash, labels_hash, split_hash, test_hash: Hashes; ``None`` in runs recorded before they existed.
         files: File name of each sample by id, for data read from a folder.
+        image_size: Working resolution of photos, which were resized to it; ``None`` for other data.
     """
 
     name: str
@@ -45,6 +46,7 @@ class DataDescription:
     split_hash: str | None = None
     test_hash: str | None = None
     files: tuple[str, ...] | None = None
+    image_size: int | None = None
 
     @property
     def is_image(self) -> bool:
@@ -88,7 +90,7 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
     raise ValueError(f"{name} has an unusable value: {str(value)[:80]!r}")
 
 
-_OPTIONAL = {str | None, tuple[str, ...] | None}
+_OPTIONAL = {str | None, int | None, tuple[str, ...] | None}
 
 
 def _is_a(value: Any, kind: type) -> bool:

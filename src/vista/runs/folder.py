@@ -168,6 +168,18 @@ class RunFolder:
         if found := lacking(values, places):
             raise DamagedFile(self.path / METRICS, found)
 
+    def temperature(self, which: Which) -> float | None:
+        """Fitted temperature of these weights; ``None`` for a run without calibration, such as an older one."""
+        calibration = self.metrics().get("calibration") if self.is_finished() else None
+        if not isinstance(calibration, dict) or calibration.get(which) is None:
+            return None
+        values = {"calibration": calibration}
+        self.check_metrics(values, [f"calibration.{which}.temperature"])
+        found = float(calibration[which]["temperature"])
+        if found <= 0:
+            raise DamagedFile(self.path / METRICS, f"calibration.{which}.temperature must be positive, got {found}")
+        return found
+
     def teacher(self) -> Tensor:
         """The teacher's final class probabilities of the training samples, float16 ``[n, K]``."""
         if not (self.path / TEACHER).exists():

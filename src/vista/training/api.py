@@ -45,14 +45,15 @@ class Result:
     config: TrainConfig
     metrics: dict[str, Any]
 
-    def model(self, which: Which = "best") -> nn.Module:
+    def model(self, which: Which = "best", *, calibrated: bool = False) -> nn.Module:
         """Load the trained network, in eval mode on the CPU.
 
         Args:
             which: The weights of the best validation epoch, or of the last epoch.
+            calibrated: Divide the logits by the temperature that the run fitted on its validation labels.
         """
         custom = models.is_from_outside(self.config.network)
-        return load_model(self.folder, which, self.config.network if custom else None)
+        return load_model(self.folder, which, self.config.network if custom else None, calibrated=calibrated)
 
 
 def train(

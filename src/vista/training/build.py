@@ -128,6 +128,8 @@ def build_loader(config: TrainConfig, samples: Samples, task: Task) -> Loader:
         padding=description.padding if config.padding is None else config.padding,
         flip=description.flip if config.flip is None else config.flip,
         rotation=config.rotation,
+        crop_scale=None if description.image_size is None else config.crop_scale,
+        color_jitter=config.color_jitter,
     )
     return Loader(
         samples.train,

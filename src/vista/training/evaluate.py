@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 
 from vista import metrics
-from vista.data import source
 from vista.data.loader import Inputs
 from vista.runs.folder import RunFolder, Which
 from vista.training.network import in_words, load_model, on_device
 from vista.training.resolve import device_name, existing_device
+from vista.training.samples import load_source
 from vista.training.state import EVALUATION_BATCH
 
 
@@ -25,9 +25,12 @@ def evaluate(
     device: str = "auto",
     network: str | None = None,
 ) -> dict[str, Any]:
-    """Metrics of the weights on validation samples (given labels) and test samples, as the run itself reported them."""
+    """Metrics of the weights on validation samples (given labels) and test samples, as the run itself reported them.
+
+    ``calibrated`` holds those of the calibrated logits on the test samples; ``None`` for a run without calibration.
+    """
     config = folder.config()
-    data = source.load(config.data, root if root is not None else config.root, config.own_validation)
+    data = load_source(config, root if root is not None else config.root)
     given, split = folder.labels(), folder.split()
     if not np.array_equal(given.true, data.labels):
         raise ValueError(f"{config.data} is not what {folder.path} was trained on: its labels differ")
@@ -39,10 +42,16 @@ def evaluate(
         "val": (data.inputs[split.val], given.given[split.val]),
         "test": (data.test_samples(), data.test_labels),
     }
-    return {
-        part: metrics.classification_report(logits(folder, which, values, device, network), labels)
-        for part, (values, labels) in parts.items()
+    scores = {part: logits(folder, which, values, device, network) for part, (values, _) in parts.items()}
+    reports: dict[str, Any] = {
+        part: metrics.classification_report(scores[part], labels) for part, (_, labels) in parts.items()
     }
+    temperature = folder.temperature(which)
+    calibrated = None
+    if temperature is not None:
+        scaled = scores["test"].astype(np.float64) / temperature
+        calibrated = {"test": metrics.classification_report(scaled, data.test_labels)}
+    return {**reports, "calibrated": calibrated}
 
 
 @torch.no_grad()
@@ -57,7 +66,7 @@ def logits(
     target = existing_device(device_name(device))
     double = config.precision == "fp64"
     dtype = torch.float64 if double else torch.float32
-    inputs = Inputs(values, data.mean, data.std, target, dtype)
+    inputs = Inputs(values, data.mean, data.std, target, dtype, image_size=data.image_size)
     expected = data.sample_shape
     if inputs.sample_shape != expected or inputs.is_image != data.is_image:
         raise ValueError(

@@ -6,17 +6,38 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from vista import models
+from vista.core.calibration import SMALLEST
 from vista.files import shell
 from vista.runs.config import TrainConfig
 from vista.runs.description import DataDescription
 from vista.runs.folder import RunFolder, Which
 
 
-def load_model(run: str | Path, which: Which = "best", network: str | None = None) -> nn.Module:
+class Calibrated(nn.Module):
+    """A network whose logits are divided by a temperature.
+
+    Args:
+        network: The network.
+        temperature: The divisor, as :func:`vista.calibrate` fits it.
+    """
+
+    def __init__(self, network: nn.Module, temperature: float) -> None:
+        super().__init__()
+        self.network = network
+        self.temperature = temperature
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.network(x)
+        return logits / self.temperature
+
+
+def load_model(
+    run: str | Path, which: Which = "best", network: str | None = None, *, calibrated: bool = False
+) -> nn.Module:
     """Load the trained network of a run.
 
     Args:
@@ -24,12 +45,13 @@ def load_model(run: str | Path, which: Which = "best", network: str | None = Non
         which: The weights of the best validation epoch, or of the last epoch.
         network: The network's name, required only for a custom one (``package.module:function``): code that a run
             folder names is executed only if the caller names it too.
+        calibrated: Divide the logits by the temperature that the run fitted on its validation labels.
 
     Returns:
-        The plain ``nn.Module`` in eval mode on the CPU.
+        The plain ``nn.Module`` in eval mode on the CPU; with ``calibrated``, in a module that divides its logits.
 
     Example:
-        >>> model = vista.load_model("runs/digits-none-vista-seed0")  # doctest: +SKIP
+        >>> model = vista.load_model("runs/digits-none-vista-seed0", calibrated=True)  # doctest: +SKIP
         >>> probabilities = model(images).softmax(dim=1)  # doctest: +SKIP
     """
     if which not in ("best", "last"):
@@ -39,7 +61,15 @@ def load_model(run: str | Path, which: Which = "best", network: str | None = Non
     check_code_is_trusted(config, network)
     built = build_network(config, folder.data())
     built.load_state_dict(folder.weights(which))
-    return built.eval()
+    if not calibrated:
+        return built.eval()
+    temperature = folder.temperature(which)
+    if temperature is None:
+        raise ValueError(
+            f"{folder.path} has no calibration, which needs a run of this version with at least {SMALLEST} validation "
+            "labels: use calibrated=False, and vista.calibrate with your own labels"
+        )
+    return Calibrated(built, temperature).eval()
 
 
 def check_code_is_trusted(config: TrainConfig, network: str | None) -> None:

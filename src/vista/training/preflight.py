@@ -43,10 +43,16 @@ def check_augmentation(run: ResolvedRun, samples: Samples) -> None:
     config = run.config
     if config.cutmix and not run.chosen.method.composes_with_cutmix:
         raise ValueError(f"method {run.chosen.name!r} does not support CutMix: use --cutmix 0")
-    for name in ("cutmix", "padding", "flip", "rotation"):
+    for name in ("cutmix", "padding", "flip", "rotation", "color_jitter"):
         value = getattr(config, name)
         if value and not samples.train.is_image:
-            raise ValueError(f"{name} is {value}, but {config.data} has no images: leave out --{name}")
+            raise ValueError(
+                f"{name} is {value}, but {config.data} has no images: leave out --{name.replace('_', '-')}"
+            )
+    if config.padding and samples.description.image_size is not None:
+        raise ValueError(
+            f"padding is {config.padding}, but photos are cropped at random instead of shifted: use --crop-scale"
+        )
 
 
 def check_channels_first(config: TrainConfig, samples: Samples) -> None:

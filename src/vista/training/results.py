@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from vista import metrics
 from vista.core import collectives, coverage
+from vista.core.calibration import CalibrationError, calibrate
 from vista.files import atomic
 from vista.runs.folder import METRICS, TEACHER, WEIGHTS
 from vista.runs.predictions import Predictions
@@ -27,7 +29,7 @@ def finish(training: Training) -> dict[str, Any]:
     weights = {"best": training.best_weights, "last": training.method.evaluated(training.network).state_dict()}
     epochs = {"best": training.best_epoch, "last": config.epochs}
     fused = training.method.fused_predictions()
-    result: dict[str, Any] = {"format": FORMAT}
+    result: dict[str, Any] = {"format": FORMAT, "calibration": {}}
     final_logits: dict[str, Tensor] = {}
     network = on_device(build_network(config, training.samples.description), training.device)
     for which, name in WEIGHTS.items():
@@ -37,14 +39,16 @@ def finish(training: Training) -> dict[str, Any]:
             "test": training.logits(network, training.samples.test),
         }
         final_logits |= {f"{which}.{part}": values for part, values in logits.items()}
-        result[which] = {"epoch": epochs[which], **_reports(training, logits)}
+        found = result["calibration"][which] = _calibration(training, logits["val"])
+        result[which] = {"epoch": epochs[which], **_reports(training, logits, found)}
         if collectives.rank() == 0:
             atomic.write(path / name, tensors_to_bytes(_plain(weights[which])))
     if fused is not None:
         alone = {which: result[which] for which in WEIGHTS}
         fused_logits = {"val": fused[0].log(), "test": fused[1].log()}
         final_logits |= {f"fused.{part}": values for part, values in fused_logits.items()}
-        reports = _reports(training, fused_logits)
+        found = result["calibration"]["fused"] = _calibration(training, fused_logits["val"])
+        reports = _reports(training, fused_logits, found)
         result |= {which: {"epoch": epochs[which], **reports} for which in WEIGHTS}
         result["network"] = alone
     result["deviation_gap"] = mean_deviation_gaps(training.record)
@@ -63,9 +67,27 @@ def finish(training: Training) -> dict[str, Any]:
     return result
 
 
-def _reports(training: Training, logits: dict[str, Tensor]) -> dict[str, Any]:
+def _calibration(training: Training, val_logits: Tensor) -> dict[str, Any] | None:
+    """Temperature and noise rate fitted on the given validation labels; ``None`` where they do not allow a fit."""
+    try:
+        found = calibrate(val_logits.cpu().numpy(), training.samples.labels("val", "given"))
+    except CalibrationError:
+        return None
+    values = dataclasses.asdict(found)
+    del values["matrix"]  # it follows from the rate
+    return values
+
+
+def _reports(training: Training, logits: dict[str, Tensor], calibration: dict[str, Any] | None) -> dict[str, Any]:
+    """Metrics against the given validation and the test labels, and those of the calibrated logits on the test set."""
     labels = {"val": training.samples.labels("val", "given"), "test": training.samples.test_labels}
-    return {part: metrics.classification_report(logits[part].cpu().numpy(), labels[part]) for part in logits}
+    scores = {part: values.cpu().numpy().astype(np.float64) for part, values in logits.items()}
+    reports: dict[str, Any] = {part: metrics.classification_report(scores[part], labels[part]) for part in scores}
+    calibrated = None
+    if calibration is not None:
+        scaled = scores["test"] / calibration["temperature"]
+        calibrated = {"test": metrics.classification_report(scaled, labels["test"])}
+    return {**reports, "calibrated": calibrated}
 
 
 def mean_deviation_gaps(record: Record) -> dict[str, float]:

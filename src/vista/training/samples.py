@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,12 +42,13 @@ class Samples:
 
 def load_samples(config: TrainConfig, device: torch.device) -> Samples:
     """Load the data set once, add label noise, split it, and move the inputs to the device."""
-    data = source.load(config.data, config.root, config.own_validation)
+    data = load_source(config, config.root)
+    _check_classes(config, data)
     given, parts = labels_and_split(config, data, config.root)
     dtype = torch.float64 if config.precision == "fp64" else torch.float32
 
     def on_device(values: np.ndarray, rows: np.ndarray | None = None) -> Inputs:
-        return Inputs(values, data.mean, data.std, device, dtype, rows)
+        return Inputs(values, data.mean, data.std, device, dtype, rows, data.image_size)
 
     train, val = on_device(data.inputs, parts.train), on_device(data.inputs, parts.val)
     test = on_device(data.test_inputs, data.set_aside)
@@ -63,6 +65,7 @@ def load_samples(config: TrainConfig, device: torch.device) -> Samples:
         flip=data.flip,
         padding=data.padding,
         files=data.files,
+        image_size=data.image_size,
     )
     if data.validation is not None and config.validation != TrainConfig.validation:
         warnings.warn(
@@ -71,6 +74,34 @@ def load_samples(config: TrainConfig, device: torch.device) -> Samples:
             stacklevel=2,
         )
     return Samples(train, val, test, given, parts, data.test_labels, description)
+
+
+def load_source(config: TrainConfig, root: str | Path | None) -> Source:
+    """The data set of a run, without label noise.
+
+    Args:
+        config: The run.
+        root: Folder that holds the data sets.
+
+    Returns:
+        The data set, decoded as the run needs it.
+    """
+    options = {name: getattr(config, name) for name in ("image_size", "skip_damaged")}
+    given = {name: value for name, value in options.items() if value != getattr(TrainConfig, name)}
+    return source.load(config.data, root, config.own_validation, **given)
+
+
+def _check_classes(config: TrainConfig, data: Source) -> None:
+    """A class folder with a single image has nothing to train, validate and test on."""
+    if not config.data.startswith("folder:"):
+        return
+    known = data.labels if data.validation is None else np.delete(data.labels, data.validation)
+    alone = np.flatnonzero(np.bincount(known, minlength=data.num_classes) == 1)
+    if len(alone):
+        raise ValueError(
+            f"class {data.classes[alone[0]]!r} of {config.data} has one image, but at least 2 are needed: "
+            "add images, or remove its folder"
+        )
 
 
 def labels_and_split(config: TrainConfig, data: Source, root: str | None) -> tuple[NoisyLabels, Split]:
@@ -141,7 +172,7 @@ def check_files_unchanged(folder: RunFolder, config: TrainConfig) -> None:
     if noise.parse(config.noise).kind not in ("file", "human") and not config.data.startswith(("npz:", "folder:")):
         return
     try:
-        data = source.load(config.data, config.root, config.own_validation)
+        data = load_source(config, config.root)
         given, parts = labels_and_split(config, data, config.root)
     except FileNotFoundError:
         return

@@ -19,16 +19,19 @@ from functools import lru_cache
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from typing import Any
 
 import torch
 
-from vista.data import source
+from vista.data.decoding import cores
 from vista.runs.config import TrainConfig
 from vista.training.build import is_small
 from vista.training.events import Event, Finished, Interrupted, Stop, closed_output_detected
+from vista.training.samples import load_source
 from vista.training.scheduler import Job, on_gpu, run_jobs, show_or_stop, stop_on_signals
 from vista.training.state import cpu_threads
 
+DATA_FIELDS = ("data", "root", "own_validation", "image_size", "skip_damaged")
 SECONDS_BETWEEN_LOOKS = 0.2  # to forward a signal that only the parent received
 
 
@@ -69,19 +72,15 @@ def at_once_on_cpu(jobs: list[Job]) -> int:
 
 def _fits_one_core(config: TrainConfig) -> bool:
     try:
-        return is_small(config, _sample_shape(config.data, config.root, config.own_validation))
+        return is_small(config, _sample_shape(*(getattr(config, name) for name in DATA_FIELDS)))
     except (OSError, ValueError):  # the run itself reports what is wrong with its data
         return False
 
 
 @lru_cache(maxsize=8)
-def _sample_shape(data: str, root: str | None, own_validation: bool) -> tuple[int, ...]:
-    return source.load(data, root, own_validation).inputs.shape[1:]
-
-
-def cores() -> int:
-    """Processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def _sample_shape(*values: Any) -> tuple[int, ...]:
+    config = TrainConfig(**dict(zip(DATA_FIELDS, values, strict=True)))
+    return load_source(config, config.root).inputs.shape[1:]
 
 
 def run_jobs_in_processes(jobs: list[Job], show: Callable[[Job, Event], None], at_once: int) -> None:

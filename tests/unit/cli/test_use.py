@@ -596,7 +596,7 @@ def test_own_data_may_lie_below_root(vista: Vista, small: tuple[str, ...], data:
 def test_a_run_whose_method_is_not_known_here_can_be_used(vista: Vista, trained: Path, data: str) -> None:
     config = json.loads((trained / "config.json").read_text())
     (trained / "config.json").write_text(json.dumps({**config, "method": "doubting", "options": {"doubt": 0.5}}))
-    for words in (("evaluate",), ("predict", "--data", data), ("export", "--to", "net.safetensors")):
+    for words in (("evaluate",), ("predict", "--raw", "--data", data), ("export", "--raw", "--to", "n.safetensors")):
         command, *more = words
         said = vista(command, str(trained), *more)
         assert (said.code, said.err) == (0, ""), words

@@ -34,9 +34,9 @@ def test_labels_of_another_length_are_rejected():
             [0, 1],
             r"holdout\(\) needs a map-style dataset \(__getitem__ and __len__\), got list_iterator$",
         ),
-        (range(2), iter([0, 1]), "labels is a list_iterator that holds no plain numbers"),
-        (range(2), None, "labels is a NoneType that holds no plain numbers"),
-        (range(2), [0.0, 1.0], "labels has type torch.float64, but whole numbers are needed"),
+        (range(2), iter([0, 1]), "labels must be whole numbers, got a list_iterator without plain numbers"),
+        (range(2), None, "labels must be whole numbers, got a NoneType without plain numbers"),
+        (range(2), [0.0, 1.0], r"labels must be whole numbers \(torch.long\), got torch.float64"),
     ],
 )
 def test_iterables_and_labels_that_are_not_integers_are_rejected(dataset, labels, message):

@@ -17,6 +17,7 @@ import pytest
 import torch
 from trainings import NOT_OF_THE_SEED, WAITS_AT, config
 
+from vista.data import source
 from vista.runs.folder import RunFolder
 from vista.training import workers
 from vista.training.build import build_training
@@ -231,8 +232,8 @@ def test_the_data_set_is_loaded_once_to_choose_the_number_of_processes(
     data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded: list[str] = []
-    load = workers.source.load
-    monkeypatch.setattr(workers.source, "load", lambda name, *where: loaded.append(name) or load(name, *where))
+    load = source.load
+    monkeypatch.setattr(source, "load", lambda name, *where: loaded.append(name) or load(name, *where))
     workers._sample_shape.cache_clear()
     jobs = [Job(config(data, seed=k), tmp_path / str(k)) for k in range(3)]
     assert at_once_on_cpu(jobs) >= 1
@@ -241,8 +242,8 @@ def test_the_data_set_is_loaded_once_to_choose_the_number_of_processes(
 
 def test_one_run_loads_its_data_set_once(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[str] = []
-    load = workers.source.load
-    monkeypatch.setattr(workers.source, "load", lambda name, *where: loaded.append(name) or load(name, *where))
+    load = source.load
+    monkeypatch.setattr(source, "load", lambda name, *where: loaded.append(name) or load(name, *where))
     workers._sample_shape.cache_clear()
     job = Job(config(data), tmp_path / "run")
     assert at_once_on_cpu([job]) == 1

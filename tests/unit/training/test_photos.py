@@ -1,0 +1,121 @@
+"""Training on a folder of photos of different sizes: same bytes after a resume, same preprocessing afterwards."""
+
+from __future__ import annotations
+
+import csv
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from trainings import config, ended_as, stopped, train
+
+from vista.cli import main
+from vista.runs.folder import RunFolder
+from vista.training.evaluate import evaluate, logits
+from vista.training.resolve import differences, identity, resolve
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Forty photos of two classes, each of another size."""
+    root, draws = tmp_path_factory.mktemp("data") / "photos", np.random.default_rng(0)
+    for name, colour in (("red", (200, 60, 60)), ("blue", (60, 60, 200))):
+        (root / name).mkdir(parents=True)
+        for number in range(20):
+            width, height = (int(side) for side in draws.integers(30, 120, 2))
+            noise = draws.integers(-50, 50, (height, width, 3))
+            pixels = (np.array(colour) + noise).clip(0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(root / name / f"{number:02d}.{('png', 'jpg', 'webp')[number % 3]}")
+    return root
+
+
+def test_a_resumed_run_on_photos_ends_with_the_same_bytes(photos: Path, tmp_path: Path) -> None:
+    wanted = config(
+        f"folder:{photos}",
+        epochs=3,
+        batch_size=8,
+        validation=6,
+        image_size=16,
+        rotation=5.0,
+        cutmix=0.5,
+        color_jitter=0.3,
+        method="ce",
+    )
+    train(wanted, tmp_path / "whole")
+    run = stopped(wanted, tmp_path / "stopped", epoch=2, step=2)
+    train(wanted, run)
+    assert ended_as(tmp_path / "whole") == ended_as(run)
+    data = RunFolder(run).data()
+    assert (data.image_size, data.sample_shape) == (16, (3, 16, 16))
+    metrics = RunFolder(run).metrics()
+    again = evaluate(RunFolder(run), "last", device="cpu")
+    assert again["test"]["nll"] == pytest.approx(metrics["last"]["test"]["nll"], rel=1e-5)
+
+
+def test_new_photos_are_predicted_with_the_preprocessing_of_the_run(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = tmp_path / "run"
+    train(config(f"folder:{photos}", "ce", epochs=2, batch_size=8, validation=6, image_size=16), run)
+    by_file = {}
+    for data in (f"folder:{photos / 'red'}", str(photos / "red" / "03.png"), f"folder:{photos}"):
+        assert main(["predict", str(run), "--data", data, "--device", "cpu", "-o", "p.csv"]) == 0
+        with open("p.csv") as file:
+            by_file[data] = {row["file"]: row["confidence"] for row in csv.DictReader(file)}
+    in_folder, alone, tested = by_file.values()
+    assert len(in_folder) == 20
+    assert alone == {"03.png": in_folder["03.png"]}
+    assert all(tested[f"red/{name}"] == in_folder[name] for name in in_folder if f"red/{name}" in tested)
+    assert len(tested) == 8, "of the folder that the run was trained on, its test samples"
+    values = np.zeros((2, 18, 18, 3), dtype=np.uint8)
+    assert logits(RunFolder(run), "best", values, "cpu").shape == (2, 2)
+
+
+def test_the_new_options_do_not_change_the_identity_of_existing_runs(data: str) -> None:
+    known = config(data)
+    assert (known.image_size, known.skip_damaged) == (None, False)
+    for changes in ({"image_size": 32}, {"skip_damaged": True}, {"crop_scale": 0.5}, {"color_jitter": 0.2}):
+        other = config(data, **changes)
+        assert identity(resolve(other).config) != identity(resolve(known).config)
+        assert [name for name, _, _ in differences(known, other)] == list(changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"image_size": 4}, "image_size must be between 8 and 1024 pixels, got 4"),
+        ({"color_jitter": 1.5}, "color_jitter must be between 0 and 1, got 1.5"),
+        ({"crop_scale": 0.0}, "crop_scale must be greater than 0 and at most 1, got 0.0"),
+    ],
+)
+def test_options_out_of_range_are_rejected(data: str, changes: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        config(data, **changes)
+
+
+def test_photos_are_not_shifted(photos: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"padding is 2, but photos are cropped at random .* use --crop-scale"):
+        train(config(f"folder:{photos}", padding=2, validation=6, image_size=16), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_damaged_photos_are_left_out_if_asked_to(photos: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    for path in photos.glob("*/*"):
+        (broken / path.parent.name).mkdir(parents=True, exist_ok=True)
+        (broken / path.parent.name / path.name).write_bytes(path.read_bytes())
+    (broken / "red" / "05.webp").write_bytes(b"nothing")
+    wanted = config(f"folder:{broken}", "ce", epochs=2, batch_size=8, validation=6, image_size=16)
+    with pytest.raises(ValueError, match=r"red/05.webp is not a readable image: .* --skip-damaged"):
+        train(wanted, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        train(replace(wanted, skip_damaged=True), tmp_path / "run")
+    files = RunFolder(tmp_path / "run").data().files
+    assert files is not None
+    assert len(files) == 39
