@@ -176,7 +176,9 @@ def test_missing_earlier_run_raises(method: str) -> None:
 def test_fusion_without_stored_predictions_raises() -> None:
     chosen = choose("kf")
     method = chosen.method(make_task(), plain_network(), chosen.config)
-    with pytest.raises(ValueError, match=r"needs the validation probabilities of every epoch, which a run with .*'kf'"):
+    with pytest.raises(
+        ValueError, match=r"must have the validation probabilities of every epoch, got none: train with the method 'kf'"
+    ):
         method.fused_predictions()
 
 

@@ -50,7 +50,7 @@ def test_stopped_by_the_launcher_it_goes_on_to_the_same_bytes(data: str, tmp_pat
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=400)
     assert process.returncode != 0
-    assert said.count("vista: stopped by SIGTERM; what was done is saved.") == 1
+    assert said.count("vista: stopped by SIGTERM; progress is saved.") == 1
     assert Checkpoints(out).names() == Checkpoints(out, rank=1).names() == ["epoch-00002-step-0000010"]
     resumed = result(started("resume", str(out), "--network", NETWORK))
     assert resumed["metrics"] == whole["metrics"]

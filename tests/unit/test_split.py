@@ -126,7 +126,7 @@ def test_a_damaged_or_foreign_artefact_is_refused(tmp_path):
     with pytest.raises(ValueError, match="is damaged"):
         Split.load(path)
     path.write_bytes(content[:50])
-    with pytest.raises(ValueError, match=r"not a readable vista\.split file"):
+    with pytest.raises(ValueError, match=r"not a complete safetensors file"):
         Split.load(path)
     noise.make("none", LABELS, 3, 0).save(path)
     with pytest.raises(ValueError, match=r"is vista\.noise version 1, expected vista\.split version 1"):

@@ -191,7 +191,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """
     content = read_bytes(path)
     try:
-        return tensors_from_bytes(content)
+        return dict(sorted(tensors_from_bytes(content).items()))  # safetensors returns them in no fixed order
     except (SafetensorError, KeyError, ValueError, RuntimeError) as error:
         raise DamagedFile(path, f"it is not a complete safetensors file ({error})") from error
 
@@ -200,7 +200,7 @@ def read_arrays(path: Path, remedy: str = REMEDY) -> tuple[dict[str, np.ndarray]
     """Read the arrays of a safetensors file, and its metadata, of which both keys and values are text."""
     content = read_bytes(path)
     try:
-        arrays = arrays_from_bytes(content)
+        arrays = dict(sorted(arrays_from_bytes(content).items()))
     except (SafetensorError, KeyError, ValueError) as error:
         raise DamagedFile(path, f"it is not a complete safetensors file ({error})", remedy) from error
     header = content[8 : 8 + int.from_bytes(content[:8], "little")]

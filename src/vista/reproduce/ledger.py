@@ -56,6 +56,8 @@ class LedgerRecord:
         if config is None or alone is None:  # the first such runs did not evaluate the network alone
             return None
         metrics = {key: value for key, value in self.metrics.items() if key != "network"} | alone
+        if isinstance(fits := metrics.get("calibration"), dict):
+            metrics["calibration"] = {which: fit for which, fit in fits.items() if which != "fused"}
         return dataclasses.replace(self, config=config, metrics=metrics)
 
     @property

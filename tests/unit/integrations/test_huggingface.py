@@ -141,7 +141,7 @@ def test_predicted_classes_instead_of_logits_are_rejected(task, tmp_path):
     ours = trainer(task, task.vista(), tmp_path)
     ours.preprocess_logits_for_metrics = lambda logits, labels: logits.argmax(dim=-1)
     ours.compute_metrics = None
-    with pytest.raises(ValueError, match=r"val_logits has shape \(100,\)"):
+    with pytest.raises(ValueError, match=r"val_logits must be rows of logits \[n, K\], got shape \(100,\)"):
         ours.train()
 
 

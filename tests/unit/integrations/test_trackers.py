@@ -82,7 +82,7 @@ def test_logits_of_other_samples_are_rejected_and_nothing_is_logged():
     vista = Vista([0, 1], num_classes=2, epochs=2, val_labels=[0, 1])
     vista.loss(torch.zeros(2, 2, requires_grad=True), [0, 1])
     summary = vista.end_epoch(torch.eye(2))
-    with pytest.raises(ValueError, match=r"^val_logits has 3 rows, but there are 2 val_labels"):
+    with pytest.raises(ValueError, match=r"^val_logits must have 2 rows, one for each of val_labels, got 3"):
         watch.epoch(summary, torch.zeros(3, 2))
     with pytest.raises(ValueError, match=r"^val_logits must be rows of logits .*got shape \(2,\)"):
         watch.epoch(summary, torch.zeros(2))

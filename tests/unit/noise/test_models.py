@@ -204,7 +204,7 @@ def test_a_damaged_or_foreign_artefact_is_refused(tmp_path):
     with pytest.raises(ValueError, match="is damaged"):
         noise.NoisyLabels.load(path)
     path.write_bytes(content[:50])
-    with pytest.raises(ValueError, match=r"not a readable vista\.noise file"):
+    with pytest.raises(ValueError, match=r"not a complete safetensors file"):
         noise.NoisyLabels.load(path)
     path.write_bytes(array_file.to_bytes({"given": LABELS}, "vista.noise", "1", spec="none", seed=0))
     with pytest.raises(ValueError, match=r"is damaged: 'true' is missing"):

@@ -212,7 +212,7 @@ def test_an_interrupted_reproduction_resumes_with_the_same_command(
 
     monkeypatch.setattr("vista.cli.reproduce.execute", stop)
     assert main(calibrating(tmp_path)) == 128 + signal.SIGTERM
-    assert "what was done is saved. The same command goes on." in " ".join(capsys.readouterr().err.split())
+    assert "progress is saved. To resume: run the same command again" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_run_that_stops_all_processes_is_named(

@@ -116,15 +116,21 @@ def test_a_run_has_one_record_under_both_names_of_its_method(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda _: [], "it holds list"),
+        (lambda _: [], "it must hold a JSON object, got a list"),
         (lambda r: {**r, "config": []}, "it has no usable 'config'"),
         (lambda r: {**r, "seconds": None}, "it has no usable 'seconds'"),
         (lambda r: {**r, "epochs": {}}, "it has no usable 'epochs'"),
         (lambda r: {name: r[name] for name in r if name != "data"}, "it has no usable 'data'"),
         (lambda r: {**r, "format": 2}, "has format 2, but this version reads 1"),
-        (lambda r: {**r, "metrics": {**r["metrics"], "best": None}}, r"best\.test\.top1 is None"),
-        (lambda r: {**r, "metrics": {**r["metrics"], "deviation_gap": {}}}, r"deviation_gap\.val_given is None"),
-        (lambda r: {**r, "metrics": {**r["metrics"], "network": {}}}, r"network\.best\.test\.top1 is None"),
+        (lambda r: {**r, "metrics": {**r["metrics"], "best": None}}, r"best\.test\.top1 must be a number, got None"),
+        (
+            lambda r: {**r, "metrics": {**r["metrics"], "deviation_gap": {}}},
+            r"deviation_gap\.val_given must be a number, got None",
+        ),
+        (
+            lambda r: {**r, "metrics": {**r["metrics"], "network": {}}},
+            r"network\.best\.test\.top1 must be a number, got None",
+        ),
         (lambda r: {**r, "environment": {"device": 3}}, "no usable 'device'"),
         (lambda r: {**r, "environment": {"device": "a GPU", "commit": None}}, "no usable 'torch'"),
         (lambda r: {**r, "environment": {"device": "a GPU", "torch": "2.13.0"}}, "no usable 'commit'"),
@@ -150,7 +156,7 @@ def test_a_record_without_a_number_of_a_table_is_rejected(tmp_path: Path, prefix
     record["metrics"]["network"] = json.loads(json.dumps(record["metrics"]))
     del (record["metrics"]["network"] if prefix else record["metrics"])[which]["test"][number]
     path.write_text(json.dumps(record))
-    with pytest.raises(ValueError, match=rf"damaged: {prefix}{which}\.test\.{number} is None"):
+    with pytest.raises(ValueError, match=rf"damaged: {prefix}{which}\.test\.{number} must be a number, got None"):
         ledger.read(tmp_path)
 
 
@@ -160,7 +166,7 @@ def test_a_record_without_a_deviation_gap_is_rejected(tmp_path: Path, part: str)
     record = json.loads(path.read_text())
     del record["metrics"]["deviation_gap"][part]
     path.write_text(json.dumps(record))
-    with pytest.raises(ValueError, match=rf"damaged: deviation_gap\.{part} is None"):
+    with pytest.raises(ValueError, match=rf"damaged: deviation_gap\.{part} must be a number, got None"):
         ledger.read(tmp_path)
 
 
@@ -175,5 +181,5 @@ def test_a_file_that_is_no_record_is_rejected(tmp_path: Path, content: bytes) ->
 def test_nan_reaches_no_table(tmp_path: Path) -> None:
     path = fake(tmp_path, "ce", protocol.symmetric(40), 0, float("nan"), 55.0)
     assert "NaN" in path.read_text()
-    with pytest.raises(ValueError, match=r"best\.test\.top1 is nan"):
+    with pytest.raises(ValueError, match=r"best\.test\.top1 must be a number, got nan"):
         results_page.render(tmp_path)

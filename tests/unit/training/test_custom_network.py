@@ -180,7 +180,7 @@ def test_a_seed_may_be_numpys(data: str, tmp_path: Path) -> None:
         assert identity(wanted) == identity(config(data, "ce", seed=int(seed), lr=0.125))
         train(wanted, tmp_path / f"run{seed}")
         assert RunFolder(tmp_path / f"run{seed}").config().seed == seed
-    with pytest.raises(ValueError, match=r"seed is 1\.5"):
+    with pytest.raises(ValueError, match=r"seed must be a whole number, got 1\.5"):
         TrainConfig(seed=np.float64(1.5))
 
 

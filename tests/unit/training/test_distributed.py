@@ -175,7 +175,7 @@ def test_a_part_that_is_damaged_in_one_process_is_used_by_none(trainer: Trainer,
 def test_another_number_of_processes_is_refused_not_started_anew(trainer: Trainer, data: str, tmp_path: Path) -> None:
     wanted, out = config(data, batch_size=12, epochs=2), tmp_path / "run"
     assert trainer(wanted, out, Kill(event="Stepped", count=14), processes=2).killed
-    with pytest.raises(ValueError, match=r"was written by 2 processes, but there are 1: go on with torchrun --nproc"):
+    with pytest.raises(ValueError, match=r"was written by 2 processes, but there are 1: resume with torchrun --nproc"):
         train(wanted, out)
     ended = trainer.try_to(wanted, out, processes=3)
     assert ended.failed

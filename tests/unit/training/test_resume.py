@@ -190,7 +190,7 @@ def never_stopped(data: str, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 
 @pytest.mark.parametrize(
     ("number", "name"),
-    [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM"), (signal.SIGHUP, "the end of its terminal")],
+    [(signal.SIGINT, "by Ctrl-C"), (signal.SIGTERM, "by SIGTERM"), (signal.SIGHUP, "because the terminal was closed")],
 )
 def test_ctrl_c_and_other_signals_save_and_say_how_to_go_on(
     data: str, never_stopped: dict[str, str], tmp_path: Path, capfd: pytest.CaptureFixture[str], number: int, name: str
@@ -205,7 +205,7 @@ def test_ctrl_c_and_other_signals_save_and_say_how_to_go_on(
         run.send_signal(number)
         _, said = run.communicate(timeout=400)
     assert run.returncode == 128 + number, said
-    _, advice, command_to_resume = said.partition(f"vista: stopped by {name}; what was done is saved. Go on with: ")
+    _, advice, command_to_resume = said.partition(f"vista: stopped {name}; progress is saved. To resume: ")
     assert advice, said
     assert Checkpoints(out).names() == ["epoch-00007-step-0000001"]
     assert command_to_resume.split() == ["vista", "resume", str(out), "--network", waiting_run(data).network]
@@ -229,7 +229,7 @@ def test_a_run_whose_output_nobody_reads_any_more_saves_and_ends(
         said = run.stderr.read() if run.stderr is not None else ""
         assert run.wait(timeout=400) == 128 + signal.SIGPIPE
     if not with_stderr:
-        assert said.startswith("vista: stopped because nobody reads its output any more; what was done is saved. Go on")
+        assert said.startswith("vista: stopped because its output was closed; progress is saved. To resume: ")
         assert said.count("\n") == 1, said
     assert Checkpoints(out).names() == ["epoch-00001-step-0000000"]
     assert main(["resume", str(out), "--network", waiting_run(data).network, "--quiet"]) == 0
@@ -270,7 +270,7 @@ def test_a_loss_that_is_not_finite_names_epoch_step_and_samples(
     said = capfd.readouterr().err
     samples = said.partition("on the training samples ")[2].partition(" and 55 more")[0].split(", ")
     assert "vista: error: the loss is not finite in epoch 2, step 2, on the training samples" in said
-    assert "checkpoints from before it stay" in said
+    assert "earlier checkpoints are kept" in said
     run = RunFolder.open(tmp_path / "run")
     assert {int(sample) for sample in samples} <= set(run.split().train.tolist())
     assert Checkpoints(run.path).names()[0] == "epoch-00002-step-0000001", "that before the step"
