@@ -60,11 +60,11 @@ def test_at_random_instants(trainer: Trainer, data: str, tmp_path: Path, method:
 
 
 def test_again_and_again(trainer: Trainer, data: str, tmp_path: Path) -> None:
-    """A run that never lives for more than 48 writes, 40 of them its beginning, comes to its end all the same."""
+    """A run that is killed after every 64 writes, 40 of which are its start, still finishes."""
     wanted = config(data)
     trainer(wanted, tmp_path / "whole")
     starts = 1
-    while trainer(wanted, tmp_path / "killed", Kill(write=48)).killed:
+    while trainer(wanted, tmp_path / "killed", Kill(write=64)).killed:
         starts += 1
         assert starts < 20, "a killed run makes no progress"
     assert starts > 3

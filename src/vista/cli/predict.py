@@ -19,7 +19,7 @@ from vista.cli.execute import calibration_to_apply, note_fusion
 from vista.cli.output_paths import TABLE, file_to_write, trained_on
 from vista.data import source
 from vista.data.folder import SUFFIXES, read_images
-from vista.data.npz import SPLIT, checked_inputs
+from vista.data.npz import SPLIT, validate_inputs
 from vista.files import atomic, spreadsheet
 from vista.files.npz import names, read_arrays
 from vista.runs.config import check_device
@@ -86,7 +86,7 @@ def samples(run: RunFolder, data: str, root: str | None) -> tuple[Sequence[int],
     if kind == "npz" and path.is_file():  # predict needs x alone, without labels
         found = read_arrays(path, ("x",))
         if "x" in found:
-            return range(len(found["x"])), checked_inputs(path, "x", found["x"]), None
+            return range(len(found["x"])), validate_inputs(path, "x", found["x"]), None
         _check_test_part(path)
     trained = run.data()
     if kind == "folder" and (path.is_file() or (path.is_dir() and not _has_test_part(run, path))):

@@ -109,7 +109,7 @@ def sum_gradients(parameters: Sequence[Parameter]) -> None:
         parameter.grad = part.view_as(parameter) if count else None
 
 
-def first_ranks_word(value: int) -> int:
+def broadcast_int(value: int) -> int:
     """Return the value of rank 0 on every rank, for decisions that depend on the clock or a signal."""
     if not active():
         return value
@@ -118,18 +118,18 @@ def first_ranks_word(value: int) -> int:
     return int(sent)
 
 
-def first_ranks_words(words: list[str]) -> list[str]:
+def broadcast_strings(words: list[str]) -> list[str]:
     """Return the list of strings of rank 0 on every rank; it is sent as JSON, without pickle."""
     if not active():
         return words
     content = torch.frombuffer(bytearray(json.dumps(words).encode()), dtype=torch.uint8)
-    size = first_ranks_word(len(content))
+    size = broadcast_int(len(content))
     sent = content.to(_device()) if rank() == 0 else torch.empty(size, dtype=torch.uint8, device=_device())
     dist.broadcast(sent, src=0)
     first: list[str] = json.loads(bytes(sent.tolist()))
     return first
 
 
-def all_say(yes: bool) -> bool:
+def all_agree(yes: bool) -> bool:
     """Whether ``yes`` is true on every rank."""
     return bool(total(torch.tensor([not yes])) == 0)

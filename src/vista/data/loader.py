@@ -183,7 +183,7 @@ class Loader:
         mine[self.order[:n][position % self.world_size == self.rank]] = True
         return mine
 
-    def of_all_processes(self, step: Tensor, size: int) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    def global_batch(self, step: Tensor, size: int) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Return a step's samples over all processes and, with CutMix, their partners and the share kept."""
         positions = torch.arange(size, device=step.device) + step * self.batch_size
         index = self.order.index_select(0, positions)

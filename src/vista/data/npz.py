@@ -29,7 +29,7 @@ def load(path: str | Path, own_validation: bool = True) -> Source:
     path = Path(path).expanduser()
     arrays = _read(path, _VALIDATION if own_validation else ())
     x_name, y_name = ("x", "y") if "x" in arrays else ("x_train", "y_train")
-    inputs = checked_inputs(path, x_name, arrays[x_name])
+    inputs = validate_inputs(path, x_name, arrays[x_name])
     labels = _check_labels(path, y_name, arrays[y_name], arrays[x_name])
     num_classes = _count_classes(path, y_name, labels)
     set_aside = validation = None
@@ -81,7 +81,7 @@ def _read(path: Path, validation: tuple[str, ...]) -> dict[str, np.ndarray]:
     return {key: arrays[key] for key in (*keys, *validation) if key in arrays}
 
 
-def checked_inputs(path: Path, name: str, array: np.ndarray) -> np.ndarray:
+def validate_inputs(path: Path, name: str, array: np.ndarray) -> np.ndarray:
     """Validate inputs of a `.npz` file.
 
     Args:
@@ -144,7 +144,7 @@ def _read_part(
     """Read inputs and labels of the part `test` or `val`; they must match the training part in type and shape."""
     x_name, y_name = f"x_{part}", f"y_{part}"
     (train_name, inputs), (labels_name, num_classes) = train, classes
-    found = checked_inputs(path, x_name, arrays[x_name])
+    found = validate_inputs(path, x_name, arrays[x_name])
     labels = _check_labels(path, y_name, arrays[y_name], arrays[x_name])
     if found.dtype != inputs.dtype or found.shape[1:] != inputs.shape[1:]:
         raise ValueError(

@@ -32,7 +32,7 @@ The training loop calls the hooks of a :class:`Method` in this order (pseudocode
 
 On CUDA the lines from ``loss`` to ``after_step`` are captured into a CUDA graph and replayed, so Python runs them only
 while warming up and capturing; :class:`Method` states what that requires. Before the first step the loop also asks for
-``bytes_changing``, ``bytes_written_once`` and ``advice_for_less_room``, to check that checkpoints fit on the disk.
+``bytes_changing``, ``bytes_written_once`` and ``advice_for_less_disk_space``, to check that checkpoints fit on disk.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class EpochEnd:
     val_logits: Tensor  # [m, K], in the order of the task's val_labels
     test_logits: Tensor  # [T, K], to store only; never use them to select anything
     train_logits: Callable[[], Iterator[tuple[Tensor, Tensor]]]  # pass without augmentation: (logits, index) batches
-    train_pictures: Callable[[], Iterator[Tensor]]  # unaugmented images in batches, to re-estimate BatchNorm
+    train_images: Callable[[], Iterator[Tensor]]  # unaugmented images in batches, to re-estimate BatchNorm
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ class Method(nn.Module):
         """Return the maximum total size of the :class:`WrittenOnce` entries."""
         return 0
 
-    def advice_for_less_room(self) -> str:
+    def advice_for_less_disk_space(self) -> str:
         """Return how to need less disk space, as the end of an error message."""
         return "; use --out on a larger disk"
 

@@ -242,7 +242,7 @@ class Posterior(Method):
         samples = self.task.num_samples + len(self.task.val_labels)
         return bytes_needed(samples, self.task.num_classes, self.task.epochs, tau)
 
-    def advice_for_less_room(self) -> str:
+    def advice_for_less_disk_space(self) -> str:
         lighter = readable(self._bytes_of_anchors(0.01))
         return f"; set tau=0.01, which needs at most {lighter}, or use --out on a larger disk"
 

@@ -95,7 +95,7 @@ class VistaMethod(Method):
     def bytes_written_once(self) -> int:
         return bytes_needed(self.task.num_samples, self.task.num_classes, self.task.epochs, self.config.tau)
 
-    def advice_for_less_room(self) -> str:
+    def advice_for_less_disk_space(self) -> str:
         lighter = bytes_needed(self.task.num_samples, self.task.num_classes, self.task.epochs, 0.01)
         return f"; set tau=0.01, which needs at most {readable(lighter)}, or use --out on a larger disk"
 

@@ -102,7 +102,7 @@ class VistaEma(Method):
         if weights and share > 0 and end.epoch < self.task.epochs:
             average = average_weights(self._states, weights)
             pull_towards(end.network, average.to(next(end.network.parameters()).device), share)
-            re_estimate_batchnorm(end.network, end.train_pictures)
+            re_estimate_batchnorm(end.network, end.train_images)
         named = {str(state): weight for state, weight in weights.items()}
         return {"beta": share, "anchors": len(weights), "anchor_weights": named}
 
@@ -120,7 +120,7 @@ class VistaEma(Method):
     def bytes_written_once(self) -> int:
         return self._bytes_per_state * states_at_most(self.task.epochs, self.config.tau)
 
-    def advice_for_less_room(self) -> str:
+    def advice_for_less_disk_space(self) -> str:
         return f"; increase tau above {self.config.tau:g} to keep fewer epochs, or use --out on a larger disk"
 
     def get_extra_state(self) -> dict[str, Any]:

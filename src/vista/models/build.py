@@ -88,13 +88,13 @@ def build(name: str, *, num_classes: int, in_channels: int = 3, image_size: int 
         if value < 1:
             raise ValueError(f"{argument} must be at least 1, got {value}")
     with seeded(seed):
-        network = _build_custom(name, sizes) if is_from_outside(name) else _find(name).factory(**sizes)
+        network = _build_custom(name, sizes) if is_custom_network(name) else _find(name).factory(**sizes)
     if not isinstance(network, nn.Module):
         raise ValueError(f"network {name!r} must return an nn.Module, got {type(network).__name__}")
     return network.to(device="cpu", dtype=torch.float32)
 
 
-def is_from_outside(name: str) -> bool:
+def is_custom_network(name: str) -> bool:
     """Return whether ``name`` is a custom network, ``package.module:function``."""
     return ":" in name
 

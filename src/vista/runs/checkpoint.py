@@ -166,7 +166,7 @@ class Checkpoints:
         self._writer.start()
         if collectives.active():
             self._writer.join()
-            in_place = collectives.all_say(self._failure is None)
+            in_place = collectives.all_agree(self._failure is None)
             self.wait()
             if not in_place:
                 raise OSError(f"another process could not write its part of the checkpoint {name}")
@@ -326,10 +326,10 @@ class Checkpoints:
         if self.is_first:
             self._warn_of_foreign_entries()
             self._keep_only(names)
-        names = collectives.first_ranks_words(names)
+        names = collectives.broadcast_strings(names)
         for number, name in enumerate(names):
             state = self._load_or_warn(name, identity)
-            if collectives.all_say(state is not None):
+            if collectives.all_agree(state is not None):
                 self._resumed = name
                 return state
             if state is not None:
@@ -364,7 +364,7 @@ class Checkpoints:
             warnings.warn(f"{error}; it is not used, and kept as {kept}", stacklevel=3)
         except ValueError as error:
             message = str(error)
-        for first in collectives.first_ranks_words([message]):
+        for first in collectives.broadcast_strings([message]):
             if first or message:
                 raise ValueError(first or message)
         return state

@@ -152,7 +152,7 @@ class RunFolder:
     def resume_command(self) -> str:
         """The command that resumes the run."""
         network = self.config().network
-        named = ("--network", network) if models.is_from_outside(network) else ()
+        named = ("--network", network) if models.is_custom_network(network) else ()
         return shell.command("vista", "resume", self.path, *named)
 
     def metrics(self) -> dict[str, Any]:
@@ -214,7 +214,7 @@ class RunFolder:
         """Whether the run has finished and its folder is not writable, so that no lock is needed."""
         return self.is_finished() and not os.access(self.path, os.W_OK)
 
-    def strangers(self, besides: Container[str] = ()) -> list[str]:
+    def foreign_entries(self, besides: Container[str] = ()) -> list[str]:
         """Paths in the folder that no training created, except for file names in ``besides``."""
         names = (path.name for path in self.path.iterdir() if path.name not in OWN and path.name not in besides)
         found = [name for name in names if not atomic.is_temporary(name)]
@@ -223,7 +223,7 @@ class RunFolder:
             inside = (file.relative_to(self.path) for file in files)
             found += [file.as_posix() for file in inside if not _is_own_inside(file)]
         for path in (self.path / EARLIER).glob("*"):
-            below = [f"/{name}" for name in RunFolder(path).strangers(besides)] if path.is_dir() else [""]
+            below = [f"/{name}" for name in RunFolder(path).foreign_entries(besides)] if path.is_dir() else [""]
             found += [f"{EARLIER}/{path.name}{name}" for name in below]
         return sorted(name for name in found if name.rpartition("/")[2] not in LITTER)
 

@@ -52,7 +52,7 @@ class Result:
             which: The weights of the best validation epoch, or of the last epoch.
             calibrated: Divide the logits by the temperature that the run fitted on its validation labels.
         """
-        custom = models.is_from_outside(self.config.network)
+        custom = models.is_custom_network(self.config.network)
         return load_model(self.folder, which, self.config.network if custom else None, calibrated=calibrated)
 
 

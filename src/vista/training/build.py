@@ -77,7 +77,7 @@ def build_training(run: ResolvedRun, folder: RunFolder, earlier: dict[str, nn.Mo
         engine=engine,
         evidence=evidence,
         record=Record({VAL_GIVEN: len(samples.val), VAL_TRUE: len(samples.val), TEST: len(samples.test)}),
-        rng=TorchRng(config.seed, device) if models.is_from_outside(config.network) else None,
+        rng=TorchRng(config.seed, device) if models.is_custom_network(config.network) else None,
         threads=_cpu_threads(config, folder, samples) if device.type == "cpu" else None,
     )
 

@@ -116,7 +116,7 @@ class Engine:
         batch = self.loader.batch(self.counter, size)
         self.optimizer.zero_grad(set_to_none=True)
         if self.loader.world_size > 1:
-            self.method.whole_batch = WholeBatch(*self.loader.of_all_processes(self.counter, size))
+            self.method.whole_batch = WholeBatch(*self.loader.global_batch(self.counter, size))
         if len(batch.index):  # a short batch may leave a process without samples
             with self.autocast():
                 loss = self.method.loss(network, batch)

@@ -151,7 +151,7 @@ def _end_epoch(training: Training, saving: Saving, began: float) -> Iterator[Eve
         val_logits=val_logits,
         test_logits=test_logits,
         train_logits=training.train_logits,
-        train_pictures=training.train_images,
+        train_images=training.train_images,
     )
     val_classes = val_logits.argmax(dim=1).cpu().numpy()
     correct = {
@@ -201,7 +201,7 @@ def _place_checkpoints(run: ResolvedRun, folder: RunFolder) -> ResolvedRun:
         if chosen != folder.checkpoint_root() and (folder.path / CONFIG).exists():
             recorded = dataclasses.replace(folder.config(), checkpoint_dir=root or None)
             atomic.write_json(folder.path / CONFIG, recorded.to_json())
-    config = dataclasses.replace(run.config, checkpoint_dir=collectives.first_ranks_words([root])[0] or None)
+    config = dataclasses.replace(run.config, checkpoint_dir=collectives.broadcast_strings([root])[0] or None)
     return dataclasses.replace(run, config=config)
 
 
@@ -263,8 +263,8 @@ def _save_or_stop(training: Training, saving: Saving) -> None:
     if collectives.active() and training.engine.steps_done % STEPS_BETWEEN_AGREEMENTS:
         return
     due = time.monotonic() - saving.last >= training.config.checkpoint_seconds
-    signal = collectives.first_ranks_word(saving.stop.signal)
-    if not (collectives.first_ranks_word(int(due)) or signal):
+    signal = collectives.broadcast_int(saving.stop.signal)
+    if not (collectives.broadcast_int(int(due)) or signal):
         return
     with _errors_explained(training):
         training.engine.check_losses()

@@ -76,7 +76,7 @@ def check_code_is_trusted(config: TrainConfig, network: str | None) -> None:
     """Code that a run folder names as its network is executed only if the caller names it as well."""
     if network not in (None, config.network):
         raise ValueError(f"network is {network!r}, but the run was trained with {config.network!r}")
-    if network is None and models.is_from_outside(config.network):
+    if network is None and models.is_custom_network(config.network):
         named = shell.command("--network", config.network)
         raise ValueError(
             f"the network {config.network!r} of this run is custom code, which is executed only if you name it: "

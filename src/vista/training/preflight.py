@@ -58,7 +58,7 @@ def check_augmentation(run: ResolvedRun, samples: Samples) -> None:
 def check_channels_first(config: TrainConfig, samples: Samples) -> None:
     """Float arrays that look like images [H, W, C] would be read as H channels by our networks."""
     shape, name = samples.val.sample_shape, network_name(config, samples.val.sample_shape)
-    if len(shape) != 3 or name == "mlp" or models.is_from_outside(name):
+    if len(shape) != 3 or name == "mlp" or models.is_custom_network(name):
         return
     height, width, channels = shape
     if min(height, width) > 4 and (channels == 3 or (channels == 1 and height == width)):
@@ -72,7 +72,7 @@ def check_network(config: TrainConfig, samples: Samples, network: nn.Module) -> 
     """The network must accept these samples, return one logit per class, and have weights to train."""
     sample = samples.val.clean(torch.arange(1, device=samples.val.device))
     _check_output(config, samples, network.eval(), sample)
-    if models.is_from_outside(config.network):  # its output may differ in training mode
+    if models.is_custom_network(config.network):  # its output may differ in training mode
         with _state_restored(network, sample.device):
             _check_output(config, samples, network.train(), sample.repeat(2, *(1 for _ in sample.shape[1:])))
     if not any(weight.requires_grad for weight in network.parameters()):
@@ -127,4 +127,4 @@ def check_disk_space(root: Path, needed: int, method: Method) -> None:
         may_need = f"{path} has {readable(free)} free, but checkpoints of this run may need {readable(needed - held)}"
         if held:  # the options of a resumed run cannot change
             raise OSError(f"{may_need} more: free disk space, or move the folder to a larger disk and resume it there")
-        raise OSError(f"{may_need}{method.advice_for_less_room()}")
+        raise OSError(f"{may_need}{method.advice_for_less_disk_space()}")

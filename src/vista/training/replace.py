@@ -37,7 +37,7 @@ def check_removable(folder: RunFolder) -> None:
     below = next((run.path for run in find_runs(path) if run.path != path), None)
     if below is not None:
         raise ValueError(f"{path} contains another run, {below}: move or delete that first")
-    if others := folder.strangers(besides=MADE_OF_RUNS):
+    if others := folder.foreign_entries(besides=MADE_OF_RUNS):
         raise ValueError(f"{path} contains {others[0]}, which is not part of the run: move or delete that first")
     try:
         folder.config()
@@ -67,7 +67,7 @@ class Replacement:
         try:
             if collectives.rank() == 0:
                 self._set_aside()
-            collectives.first_ranks_word(0)
+            collectives.broadcast_int(0)
         except BaseException:
             self._restore()
             raise
@@ -125,7 +125,7 @@ def restore_set_aside(jobs: list[Job]) -> None:
                 _restore_one(job.out, aside)
             for aside in run_folder.set_aside_below(job.out / run_folder.EARLIER):
                 _restore_one(original_path(aside), aside)
-    collectives.first_ranks_word(0)
+    collectives.broadcast_int(0)
 
 
 def original_path(aside: Path) -> Path:
@@ -149,7 +149,7 @@ def _restored(path: Path, aside: Path) -> bool:
         with suppress(OSError):
             RunFolder(aside).delete()
         return False
-    if path.is_dir() and (others := RunFolder(path).strangers()):
+    if path.is_dir() and (others := RunFolder(path).foreign_entries()):
         raise ValueError(f"{path} contains {others[0]}, but the run that was there before is in {aside}: move one away")
     with suppress(OSError):
         RunFolder(path).delete()  # at most the description of a new run that never started

@@ -42,10 +42,10 @@ def test_alone_everything_stays_as_it_is() -> None:
     assert torch.equal(seen, before[1])
     assert not collectives.active()
     assert (collectives.rank(), collectives.world_size()) == (0, 1)
-    assert collectives.first_ranks_word(3) == 3
-    assert collectives.first_ranks_words(["a"]) == ["a"]
-    assert collectives.all_say(True)
-    assert not collectives.all_say(False)
+    assert collectives.broadcast_int(3) == 3
+    assert collectives.broadcast_strings(["a"]) == ["a"]
+    assert collectives.all_agree(True)
+    assert not collectives.all_agree(False)
 
 
 # ---------------------------------------------------------------- the ranks
@@ -130,9 +130,9 @@ def _single_calls(rank: int, world: int) -> dict[str, Any]:
         "unrecorded": _recorded_by_the_last(rank, world),
         "total": collectives.total(counts),
         "counts": counts,
-        "word": collectives.first_ranks_word(rank + 5),
-        "words": collectives.first_ranks_words([f"from {rank}"] * (2 + rank)),
-        "all_say": [collectives.all_say(True), collectives.all_say(rank == 0), collectives.all_say(False)],
+        "word": collectives.broadcast_int(rank + 5),
+        "words": collectives.broadcast_strings([f"from {rank}"] * (2 + rank)),
+        "all_agree": [collectives.all_agree(True), collectives.all_agree(rank == 0), collectives.all_agree(False)],
     }
 
 
@@ -209,7 +209,7 @@ def test_sums_and_the_first_ranks_word_reach_everybody(ranks, world: int) -> Non
         assert result["word"] == 5
         assert result["counts"].tolist() == [rank, 1], "what was summed stays each rank's own"
         assert result["words"] == ["from 0"] * 2
-        assert result["all_say"] == [True, False, False]
+        assert result["all_agree"] == [True, False, False]
 
 
 @pytest.mark.parametrize("world", [2, 4])

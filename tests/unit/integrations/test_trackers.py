@@ -91,7 +91,7 @@ def test_logits_of_other_samples_are_rejected_and_nothing_is_logged():
     assert tracker.lines == {}
     watch.epoch(summary, torch.eye(2))
     assert tracker.lines[1]["vista/accuracy"] == 1.0
-    with pytest.raises(TypeError, match="val_labels is a list_iterator that holds no plain numbers"):
+    with pytest.raises(TypeError, match="val_labels must be whole numbers, got a list_iterator without plain numbers"):
         Watch(tracker, iter([0, 1]))
 
 

@@ -164,7 +164,7 @@ def test_nor_one_of_a_checkpoint_that_another_process_could_not_read(
 ) -> None:
     Checkpoints(tmp_path).save("epoch-00001-step-0000000", small_state(1), wait=True)
     again, other = Checkpoints(tmp_path), small_state(1)
-    monkeypatch.setattr(collectives, "all_say", lambda yes: False)
+    monkeypatch.setattr(collectives, "all_agree", lambda yes: False)
     with pytest.warns(
         UserWarning, match=r"epoch-00001-step-0000000 is damaged in another process|the run starts from epoch 1"
     ):

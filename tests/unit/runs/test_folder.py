@@ -170,7 +170,7 @@ def test_metrics_without_a_number_are_damaged(tmp_path: Path, which: str, value:
 def test_what_no_training_put_there_is_a_stranger(tmp_path: Path) -> None:
     for name in (*folder.OWN, ".hidden", "thesis.tex", "notes"):
         (tmp_path / name).touch()
-    assert RunFolder(tmp_path).strangers() == [".hidden", "notes", "thesis.tex"]
+    assert RunFolder(tmp_path).foreign_entries() == [".hidden", "notes", "thesis.tex"]
     assert {"lock", "tensorboard", "earlier", "checkpoints", "blobs", "config.json"} <= folder.OWN
 
 
@@ -243,7 +243,7 @@ def test_what_no_training_put_into_the_folder_is_told_from_what_it_did(data: str
     ):
         (run.path / file).parent.mkdir(exist_ok=True)
         (run.path / file).touch()
-    assert run.strangers() == []
+    assert run.foreign_entries() == []
     put = {
         ".git/HEAD": ".git",
         ".notes.txt": ".notes.txt",
@@ -260,8 +260,8 @@ def test_what_no_training_put_into_the_folder_is_told_from_what_it_did(data: str
     for file in put:
         (run.path / file).parent.mkdir(exist_ok=True, parents=True)
         (run.path / file).touch()
-    assert run.strangers() == sorted(put.values())
-    assert "earlier/teacher/report.html" not in run.strangers(besides=("report.html",))
+    assert run.foreign_entries() == sorted(put.values())
+    assert "earlier/teacher/report.html" not in run.foreign_entries(besides=("report.html",))
 
 
 def test_checkpoints_that_go_while_runs_are_listed_are_passed_over(

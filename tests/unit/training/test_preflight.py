@@ -188,7 +188,7 @@ def test_a_run_begins_only_where_its_checkpoints_fit_at_its_end(
     method: Any = SimpleNamespace(
         bytes_changing=lambda: 100,
         bytes_written_once=lambda: 700,
-        advice_for_less_room=lambda: ": keep fewer anchors",
+        advice_for_less_disk_space=lambda: ": keep fewer anchors",
     )
 
     def usage(path: Path) -> SimpleNamespace:
@@ -209,7 +209,7 @@ def test_what_a_runs_own_checkpoints_hold_counts_as_room_for_them(
     """Or a run that is resumed on a disk that was just large enough is refused for what it has saved itself."""
     network = torch.nn.Linear(99, 10)  # 1000 weights of four bytes, nine times
     method: Any = SimpleNamespace(
-        bytes_changing=lambda: 0, bytes_written_once=lambda: 1000, advice_for_less_room=lambda: "; use less"
+        bytes_changing=lambda: 0, bytes_written_once=lambda: 1000, advice_for_less_disk_space=lambda: "; use less"
     )
     monkeypatch.setattr(preflight.shutil, "disk_usage", lambda path: SimpleNamespace(free=36_500))
     with pytest.raises(OSError, match=rf"{tmp_path} has 36.5 KB free, but checkpoints of this run may need 37 KB; use"):

@@ -210,7 +210,7 @@ def test_ctrl_c_and_other_signals_save_and_say_how_to_go_on(
     assert Checkpoints(out).names() == ["epoch-00007-step-0000001"]
     assert command_to_resume.split() == ["vista", "resume", str(out), "--network", waiting_run(data).network]
     assert main([*command_to_resume.split()[1:], "--quiet"]) == 0
-    assert f"saved in {out}" in capfd.readouterr().out
+    assert f"Saved in {out}" in capfd.readouterr().out
     assert ended_as(out, 0) == never_stopped
 
 
