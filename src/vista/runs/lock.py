@@ -15,6 +15,8 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+from vista.files import atomic
+
 FILE = "lock"
 
 
@@ -71,6 +73,9 @@ def locked(folder: Path, remedy: str = "choose another --out") -> Iterator[HeldF
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
+        for path in reversed(created):
+            with suppress(PermissionError):  # a parent that may be written to but not read cannot be opened for fsync
+                atomic.sync_folder(path.parent)
         try:
             yield held
         finally:

@@ -25,6 +25,18 @@ def test_a_lock_leaves_what_was_there_and_takes_what_it_made(tmp_path: Path) -> 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", FILE, "mine"]
 
 
+def test_parents_of_new_folders_are_flushed_to_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a power failure could lose the run folder after its checkpoints were written."""
+    flushed: list[Path] = []
+    monkeypatch.setattr(run_lock.atomic, "sync_folder", flushed.append)
+    with locked(tmp_path / "a" / "run"):
+        assert flushed == [tmp_path, tmp_path / "a"]
+        (tmp_path / "a" / "run" / "config.json").touch()
+    flushed.clear()
+    with locked(tmp_path / "a" / "run"):
+        assert flushed == []
+
+
 def test_a_lock_takes_no_more_than_it_made_and_bears_that_all_is_gone(tmp_path: Path) -> None:
     with locked(tmp_path / "a" / "run"):
         (tmp_path / "a" / "mine").touch()
