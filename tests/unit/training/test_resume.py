@@ -190,8 +190,9 @@ def never_stopped(data: str, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 
 @pytest.mark.parametrize(
     ("number", "name"),
-    [(signal.SIGINT, "by Ctrl-C"), (signal.SIGTERM, "by SIGTERM"), (signal.SIGHUP, "because the terminal was closed")],
-)
+    [(signal.SIGINT, "by Ctrl-C"), (signal.SIGTERM, "by SIGTERM"), (signal.SIGHUP, "because the terminal was closed"),
+     (signal.SIGUSR1, "by SIGUSR1"), (signal.SIGUSR2, "by SIGUSR2")],
+)  # fmt: skip
 def test_ctrl_c_and_other_signals_save_and_say_how_to_go_on(
     data: str, never_stopped: dict[str, str], tmp_path: Path, capfd: pytest.CaptureFixture[str], number: int, name: str
 ) -> None:
