@@ -9,8 +9,10 @@ import json
 import os
 from pathlib import Path
 
-import vista
+import torch
+
 from vista.files import atomic
+from vista.runs.environment import environment
 
 RECORD = "VISTA_RELIABILITY"
 
@@ -24,4 +26,5 @@ def record(name: str, **counts: int) -> None:
     """
     if path := os.environ.get(RECORD):
         entries = json.loads(Path(path).read_text())["tests"] if Path(path).exists() else {}
-        atomic.write_json(Path(path), {"format": 1, "vista": vista.__version__, "tests": {**entries, name: counts}})
+        where = environment(torch.device("cpu"))  # commit, machine and versions
+        atomic.write_json(Path(path), {"format": 1, "environment": where, "tests": {**entries, name: counts}})
