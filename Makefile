@@ -4,7 +4,7 @@ PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,$(
 BIN := .venv/bin
 # Everything is installed under the constraints, so that today's run is tomorrow's.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-TEST_EXTRAS := report,test,lightning,huggingface,accelerate,skorch,tensorboard,mlflow,wandb,trackio,onnx
+TEST_EXTRAS := report,test,lightning,huggingface,accelerate,skorch,tensorboard,mlflow,wandb,trackio,onnx,tables,datasets,review,webdataset,ray,slurm
 
 .PHONY: demo test test-faults lint types docs browser bench clean
 .DEFAULT_GOAL := help
