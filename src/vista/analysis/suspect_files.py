@@ -12,6 +12,7 @@ from vista.analysis import suspects
 from vista.analysis.joint import Labels
 from vista.analysis.suspects import LabelIssues
 from vista.files import atomic, reader, spreadsheet
+from vista.noise.label_files import are_ambiguous
 from vista.runs import folder as run_folder
 from vista.runs.folder import RunFolder
 
@@ -42,12 +43,16 @@ def corrected(given: Labels, found: LabelIssues, count: int, *, drop: bool = Fal
     return labels
 
 
-def write_label_file(path: Path, labels: Labels, files: Sequence[str] | None = None) -> None:
+def write_label_file(
+    path: Path, labels: Labels, files: Sequence[str] | None = None, classes: Sequence[str] = ()
+) -> None:
     """Write the CSV ``id,label`` of every sample that ``--noise file:PATH`` reads.
 
-    For data in files a third column names the file of each sample, so that changed data are detected.
+    For data in files a third column names the file of each sample, so that changed data are detected. Where class names
+    are numbers of other classes, the label column is called ``number``.
     """
-    columns = {"id": range(len(labels)), "label": labels.tolist()} | ({} if files is None else {"file": files})
+    label = "number" if are_ambiguous(classes) else "label"
+    columns = {"id": range(len(labels)), label: labels.tolist()} | ({} if files is None else {"file": files})
     atomic.write(path, spreadsheet.table(list(columns), zip(*columns.values(), strict=True)))
 
 

@@ -69,7 +69,7 @@ def run(argv: list[str]) -> int:
     suspect_files.write_json(written[1], found, count)
     if clean is not None:
         labels = suspect_files.corrected(given, found, count, drop=flags.drop)
-        suspect_files.write_label_file(clean, labels, found.files)
+        suspect_files.write_label_file(clean, labels, found.files, found.classes)
         written.append(clean)
         believed = 0 if flags.drop else count - int(found.is_doubted[:count].sum())
         if believed:

@@ -4,15 +4,80 @@ import csv
 import io
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from functools import cached_property
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from vista.core.validation import suggest
 from vista.files.npz import read_arrays
 from vista.files.spreadsheet import cell
 
 HUMAN_FILE = "cifar-100n.npz"
+
+
+def read_labels(
+    path: str | Path,
+    *,
+    files: Sequence[str] | None,
+    classes: Sequence[str],
+    count: int,
+    otherwise: np.ndarray | None = None,
+) -> np.ndarray:
+    """Read labels, by id or by file name, as class numbers or class names.
+
+    A CSV file has a header with a column ``label`` and a column ``id`` or ``file``; other columns are ignored. Where
+    the class names are themselves numbers, ``class`` (names) or ``number`` instead of ``label`` says which is meant.
+    With both ``id`` and ``file``, a line whose file is not that of its id is rejected, because the data have changed.
+    An empty label, or -1, means no label. A ``.npz`` file has the array ``labels`` for all samples, or for those of
+    ``ids`` or ``files``.
+
+    Args:
+        path: The file.
+        files: File of each sample, ``[count]``, or None if the samples are not files. A bare file name is enough where
+            it is unique.
+        classes: Class names; those of plain numbers are ``("0", "1", ...)``.
+        count: Number of samples.
+        otherwise: Labels ``[count]`` of the samples that the file does not name; by default they have none.
+
+    Returns:
+        Labels, int64 ``[count]``; -1 where there is none.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "labels.csv").write_text("file,label\\nb.png,dog\\na.png,0\\n")
+    ...     read_labels(Path(folder, "labels.csv"), files=["a.png", "b.png", "c.png"], classes=["cat", "dog"], count=3)
+    array([ 0,  1, -1])
+    """
+    path = Path(path).expanduser()
+    if path.is_dir():
+        raise ValueError(f"label file must be a .csv or .npz file, but {path} is a folder")
+    if not path.is_file():
+        raise FileNotFoundError(f"label file {path} does not exist{looked_for(path)}")
+    named = _Files(path, files)
+    rows = _npz_rows(path, count, classes) if path.suffix.lower() == ".npz" else _csv_rows(path, classes)
+    given = np.full(count, -1, dtype=np.int64) if otherwise is None else otherwise.astype(np.int64)
+    seen = np.zeros(count, dtype=bool)
+    for where, index, label, file in rows:
+        if index is None:
+            assert file is not None
+            index = named.find(where, file)
+        elif not 0 <= index < count:
+            raise ValueError(f"{path}, {where}: id must be 0 to {count - 1}, got {index}")
+        elif file is not None and files is not None and file not in (files[index], cell(files[index])):
+            moved = f"id {index} must be {files[index]}, got {file}: files were added or removed since it was written"
+            raise ValueError(f"{path}, {where}: {moved}")
+        if seen[index]:
+            which = f"id {index}" if file is None else f"{file} (id {index})"
+            raise ValueError(f"{path}, {where}: {which} has a label already")
+        if not -1 <= label < len(classes):
+            raise ValueError(f"{path}, {where}: label must be 0 to {len(classes) - 1}, or -1 for no label, got {label}")
+        given[index], seen[index] = label, True
+    if not seen.any():
+        raise ValueError(f"{path} must have at least one label, got none")
+    return given
 
 
 def read_label_file(
@@ -22,41 +87,51 @@ def read_label_file(
     names: Sequence[str] = (),
     files: Sequence[str] | None = None,
 ) -> np.ndarray:
-    """Read labels from an `.npz` or CSV file.
+    """Read the labels of ``--noise file:PATH``; see :func:`read_labels`.
 
     Args:
-        path: `.npz` with the key `labels` (all N, or those of the key `ids`), or CSV `id,label` or `id,label,file`. Ids
-            are positions in the data as shipped; -1 means no label.
-        true_labels: Labels of the data, [N]; samples that the file does not name keep theirs.
+        path: The file.
+        true_labels: Labels of the data, [N], -1 for none; samples that the file does not name keep theirs.
         num_classes: Number of classes.
-        names: Names of the classes, to help users who wrote names instead of numbers.
-        files: File of each sample. A line that names another file is rejected, because the data have changed.
+        names: Names of the classes; the class numbers by default.
+        files: File of each sample.
 
     Returns:
         Labels, int64 [N].
     """
-    path = Path(path).expanduser()
-    true = check_labels(true_labels, num_classes)
-    if path.is_dir():
-        raise ValueError(f"label file must be a .csv or .npz file, but {path} is a folder")
-    if not path.is_file():
-        raise FileNotFoundError(f"label file {path} does not exist{looked_for(path)}")
-    rows = _npz_rows(path, len(true)) if path.suffix.lower() == ".npz" else _csv_rows(path, num_classes, names)
-    given, seen = true.copy(), np.zeros(len(true), dtype=bool)
-    for where, index, label, file in rows:
-        if not 0 <= index < len(true):
-            raise ValueError(f"{path}, {where}: id must be 0 to {len(true) - 1}, got {index}")
-        if file is not None and files is not None and file not in (files[index], cell(files[index])):
-            moved = f"id {index} must be {files[index]}, got {file}: files were added or removed since it was written"
-            raise ValueError(f"{path}, {where}: {moved}")
-        if seen[index]:
-            raise ValueError(f"{path}, {where}: id {index} has a label already")
-        if not -1 <= label < num_classes:
-            raise ValueError(f"{path}, {where}: label must be 0 to {num_classes - 1}, or -1 for no label, got {label}")
-        given[index], seen[index] = label, True
-    if not seen.any():
-        raise ValueError(f"{path} must have at least one label, got none")
-    return given
+    true = check_labels(true_labels, num_classes, missing=True)
+    classes = tuple(names) or tuple(map(str, range(num_classes)))
+    return read_labels(path, files=files, classes=classes, count=len(true), otherwise=true)
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    """Format a suggestion for messages, or a short list of what is known."""
+    advice = suggest(name, known) if len(known) <= 2000 else ""  # comparing a name with very many takes seconds
+    return f"; {advice}" if advice.startswith("did") or len(known) <= 20 else ""
+
+
+class _Files:
+    """Positions of samples by file: the path in the data, or the bare name where it is unique."""
+
+    def __init__(self, path: Path, files: Sequence[str] | None) -> None:
+        self.path, self.files = path, files
+
+    @cached_property
+    def positions(self) -> dict[str, int]:
+        bare = [PurePosixPath(file).name for file in self.files or ()]
+        unique = Counter(bare)
+        found = {name: position for position, name in enumerate(bare) if unique[name] == 1}
+        for spelled in (cell, str):  # a spreadsheet-safe file quotes some names
+            found |= {spelled(file): position for position, file in enumerate(self.files or ())}
+        return found
+
+    def find(self, where: str, file: str) -> int:
+        if self.files is None:
+            raise ValueError(f"{self.path}, {where}: the samples of these data are not files: use a column id")
+        position = self.positions.get(file.removeprefix("./"))
+        if position is None:
+            raise ValueError(f"{self.path}, {where}: file {file!r} is not in the data{_nearest(file, self.files)}")
+        return position
 
 
 def looked_for(path: Path) -> str:
@@ -89,12 +164,15 @@ def read_human_labels(true: np.ndarray, num_classes: int, root: str | Path | Non
     return check_labels(arrays["noisy_label"], num_classes)
 
 
-def check_labels(labels: np.ndarray, num_classes: int) -> np.ndarray:
-    """Return a copy as int64 [N], or raise an error that names the first label outside 0 to K - 1."""
+def check_labels(labels: np.ndarray, num_classes: int, missing: bool = False) -> np.ndarray:
+    """Return a copy as int64 [N], or raise an error that names the first label outside 0 to K - 1.
+
+    With ``missing``, -1 means that a sample has no label.
+    """
     array = np.asarray(labels)
     if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
         raise ValueError(f"labels must be integers of shape [N], got {array.dtype} of shape {array.shape}")
-    wrong = np.flatnonzero((array < 0) | (array >= num_classes))
+    wrong = np.flatnonzero((array < (-1 if missing else 0)) | (array >= num_classes))
     if len(wrong):
         raise ValueError(f"labels[{wrong[0]}] must be 0 to {num_classes - 1}, got {array[wrong[0]]}")
     return array.astype(np.int64)
@@ -109,31 +187,48 @@ def _arrays(path: Path, keys: Sequence[str]) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _npz_rows(path: Path, count: int) -> Iterator[tuple[str, int, int, None]]:
-    arrays = _arrays(path, ("labels", "ids"))
+_Row = tuple[str, int | None, int, str | None]  # where it is, id, label and file
+
+
+def _npz_rows(path: Path, count: int, classes: Sequence[str]) -> Iterator[_Row]:
+    arrays = read_arrays(path, ("labels", "ids", "files"))
     if "labels" not in arrays:
         raise ValueError(f"{path} has no key 'labels'")
-    labels, ids = arrays["labels"], arrays.get("ids")
-    expected = count if ids is None else len(ids)
+    for key, array in arrays.items():
+        kinds = {"labels": "iuU", "ids": "iu", "files": "U"}[key]
+        if array.ndim != 1 or array.dtype.kind not in kinds:
+            wanted = {"labels": "integers or text", "ids": "integers", "files": "text"}[key]
+            raise ValueError(f"{path}: {key!r} must be {wanted} of shape [n], got {array.dtype}, {array.shape}")
+    labels = arrays["labels"]
+    keys = [key for key in ("ids", "files") if key in arrays]
+    expected = len(arrays[keys[0]]) if keys else count
     if len(labels) != expected:
-        why = "one per sample (the key 'ids' may name some)" if ids is None else "as many as 'ids'"
+        why = f"as many as {keys[0]!r}" if keys else "one per sample (the key 'ids' may name some)"
         raise ValueError(f"{path}: 'labels' must have {expected} entries, {why}, got {len(labels)}")
-    for row, label in enumerate(labels.tolist()):
-        yield f"row {row}", row if ids is None else int(ids[row]), label, None
+    ids = arrays["ids"].tolist() if "ids" in arrays else None if keys else range(count)
+    files = arrays["files"].tolist() if "files" in arrays else None
+    known = _numbers(classes)
+    for row, value in enumerate(labels.tolist()):
+        where = f"row {row}"
+        label = _parse_label(value, "class", f"{path}, {where}", classes, known) if isinstance(value, str) else value
+        yield where, None if ids is None else ids[row], label, None if files is None else files[row]
 
 
-def _csv_rows(path: Path, num_classes: int, names: Sequence[str]) -> Iterator[tuple[str, int, int, str | None]]:
+def _csv_rows(path: Path, classes: Sequence[str]) -> Iterator[_Row]:
     content = path.read_bytes()
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ValueError(f"{path}, line {line}: not readable as CSV: {error}") from error
-    reader = csv.reader(io.StringIO(text, newline=""))
+    reader, known = csv.reader(io.StringIO(text, newline="")), _numbers(classes)
     try:
         header = [name.strip() for name in next(reader, [])]
-        if header not in (["id", "label"], ["id", "label", "file"]):
-            raise ValueError(f"{path}, line 1: header must be 'id,label' or 'id,label,file', got {','.join(header)!r}")
+        kinds = [name for name in ("label", "class", "number") if name in header]
+        if len(kinds) != 1 or not {"id", "file"} & set(header):
+            raise ValueError(
+                f"{path}, line 1: header must have a column label and a column id or file, got {','.join(header)!r}"
+            )
         for row in reader:
             if not row:
                 continue
@@ -141,22 +236,50 @@ def _csv_rows(path: Path, num_classes: int, names: Sequence[str]) -> Iterator[tu
             if len(row) != len(header):
                 wanted = f"{len(header)} fields ({','.join(header)})"
                 raise ValueError(f"{path}, {where}: a row must have {wanted}, got {len(row)}")
-            label = _parse_label(row[1], path, where, num_classes, names)
-            yield where, _parse_int(row[0], path, where), label, row[2] if len(row) > 2 else None
+            values = dict(zip(header, row, strict=True))
+            label = _parse_label(values[kinds[0]], kinds[0], f"{path}, {where}", classes, known)
+            index = _parse_int(values["id"], path, where) if "id" in values else None
+            yield where, index, label, values.get("file")
     except csv.Error as error:
         raise ValueError(f"{path}, line {reader.line_num + 1}: not readable as CSV: {error}") from error
 
 
-def _parse_label(text: str, path: Path, where: str, num_classes: int, names: Sequence[str]) -> int:
-    try:
-        return _parse_int(text, path, where)
-    except ValueError as error:
-        name = text.strip()
-        number = f"that of {name!r} is {names.index(name)}" if name in names else "as the data set numbers its classes"
-        raise ValueError(f"{error}: labels are class numbers 0 to {num_classes - 1}, {number}") from None
+def are_ambiguous(classes: Sequence[str]) -> bool:
+    """Whether a class has the number of another one as its name."""
+    return any(_is_integer(name) and int(name) != number for number, name in enumerate(classes))
+
+
+def _numbers(classes: Sequence[str]) -> dict[str, int]:
+    """Class numbers by name, and by the name as a spreadsheet-safe file quotes it."""
+    return {spelled(name): number for spelled in (cell, str) for number, name in enumerate(classes)}
+
+
+def _parse_label(text: str, kind: str, where: str, classes: Sequence[str], known: dict[str, int]) -> int:
+    """Parse a class number or name; `kind` is the column: label (either), class (a name) or number."""
+    name = text.strip()
+    if not name or name == "-1":
+        return -1
+    number = int(name) if _is_integer(name) else None
+    named = known.get(name) if kind != "number" else None
+    if kind == "label" and named is not None and number not in (None, named) and 0 <= number < len(classes):
+        raise ValueError(
+            f"{where}: label {name} is the number of class {classes[number]!r} and the name of class number {named}: "
+            "rename the column to class if it holds names, or to number"
+        )
+    if named is not None:
+        return named
+    if kind != "class" and number is not None:
+        return number
+    if kind == "number":
+        raise ValueError(f"{where}: {text!r} is not an integer")
+    raise ValueError(f"{where}: {text!r} is no class and no class number{_nearest(name, classes)}")
+
+
+def _is_integer(text: str) -> bool:
+    return re.fullmatch(r"-?[0-9]{1,18}", text) is not None
 
 
 def _parse_int(text: str, path: Path, where: str) -> int:
-    if not re.fullmatch(r"-?[0-9]{1,18}", text.strip()):
+    if not _is_integer(text.strip()):
         raise ValueError(f"{path}, {where}: {text!r} is not an integer")
     return int(text)

@@ -137,7 +137,7 @@ class NoisyLabels:
     """Labels given to a run, and the labels of the data."""
 
     given: np.ndarray  # int64 [N], -1 where there is none
-    true: np.ndarray  # int64 [N]
+    true: np.ndarray  # int64 [N], -1 where neither the data nor a file has one
     spec: str
     seed: int
 
@@ -193,7 +193,7 @@ def make(
 
     Args:
         spec: Specification, see :func:`parse`.
-        source_labels: Labels of the data, [N].
+        source_labels: Labels of the data, [N]; -1 where a label is missing, which drawn noise leaves missing.
         num_classes: Number of classes.
         seed: Seed of the draw.
         groups: Group of each class; asymmetric noise maps a class to the next of its group, pairflip ignores groups.
@@ -203,11 +203,12 @@ def make(
         files: File of each sample, to check the lines of a label file.
 
     Returns:
-        The given and the true labels.
+        The given and the true labels. Where the data have no label, a label from a file counts as the true one.
     """
     noise = parse(spec)
-    true = check_labels(source_labels, num_classes)
-    given, changed = true.copy(), slice(None) if among is None else among
+    true = check_labels(source_labels, num_classes, missing=True)
+    given, changed = true.copy(), np.arange(len(true)) if among is None else among
+    changed = changed[true[changed] >= 0]
     if noise.kind == "symmetric":
         assert noise.rate is not None
         given[changed] = symmetric(true[changed], num_classes, noise.rate, seed)
@@ -220,7 +221,7 @@ def make(
         given = read_label_file(noise.path, true, num_classes, names, files)
     elif noise.kind == "human":
         given = read_human_labels(true, num_classes, root)
-    return NoisyLabels(given, true, noise.spec, seed)
+    return NoisyLabels(given, np.where(true < 0, given, true), noise.spec, seed)
 
 
 def _rate(value: Any) -> Decimal:

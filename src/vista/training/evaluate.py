@@ -32,7 +32,7 @@ def evaluate(
     config = folder.config()
     data = load_source(config, root if root is not None else config.root)
     given, split = folder.labels(), folder.split()
-    if not np.array_equal(given.true, data.labels):
+    if not np.array_equal(np.where(data.labels < 0, -1, given.true), data.labels):
         raise ValueError(f"{config.data} is not what {folder.path} was trained on: its labels differ")
     if folder.data().inputs_hash not in (None, data.inputs_hash):
         raise ValueError(f"{config.data} is not what {folder.path} was trained on: its inputs differ")

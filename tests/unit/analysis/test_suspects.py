@@ -264,3 +264,14 @@ def test_a_class_name_like_a_formula_is_escaped_in_the_csv(tmp_path: Path) -> No
     (row,) = csv.DictReader((tmp_path / "a.csv").read_text().splitlines())
     assert (row["given_name"], row["suggested_name"]) == ("plain", "'=SUM(A1)")
     assert suspect_files.rows(found, 1)[0]["suggested_name"] == "=SUM(A1)"
+
+
+def test_a_corrected_file_marks_its_labels_as_numbers_where_class_names_are_numbers_too(tmp_path):
+    for classes, header in (
+        (("1", "2", "3"), "id,number"),
+        (("0", "1", "2"), "id,label"),
+        (("a", "b", "c"), "id,label"),
+    ):
+        suspect_files.write_label_file(tmp_path / "l.csv", np.array([2, 0, -1]), None, classes)
+        assert (tmp_path / "l.csv").read_text().splitlines()[0] == header
+        assert read_label_file(tmp_path / "l.csv", np.zeros(3, int), 3, classes).tolist() == [2, 0, -1]

@@ -166,6 +166,18 @@ def test_a_label_that_is_missing_is_not_wrong():
     assert labels.rate(np.array([2, 3])) == 0.0, "where nothing is labelled nothing is wrong"
 
 
+def test_a_label_that_the_data_lack_stays_missing_unless_a_file_has_it(tmp_path):
+    """Drawn noise changes labelled samples only; a label from a file counts as the true one."""
+    labels = LABELS.copy()
+    labels[::10] = -1
+    made = noise.make("symmetric:0.5", labels, 10, 0)
+    assert np.array_equal(made.given < 0, labels < 0)
+    assert np.array_equal(made.true, labels)
+    assert made.rate(np.arange(len(labels))) == 0.5
+    read = noise.make(f"file:{write(tmp_path / 'l.csv', 'id,label' + chr(10) + '0,7')}", labels, 10, 0)
+    assert (read.given[0], read.true[0], read.given[10], read.true[10]) == (7, 7, -1, -1)
+
+
 def test_the_hash_tells_artefacts_apart_and_stays_for_ever(tmp_path):
     made = noise.make("symmetric:0.4", LABELS, 10, 3)
     assert made.hash == noise.make("symmetric:0.40", LABELS, 10, 3).hash
