@@ -15,9 +15,10 @@ import tyro
 
 from vista.core.validation import suggest
 from vista.methods import Chosen
-from vista.runs.config import PRESETS, TrainConfig, preset
+from vista.runs.config import TrainConfig, preset, preset_name
+from vista.training.recommend import add_recommendation
 
-Preset = Literal["auto", "digits", "clean", "noisy"]
+Preset = Literal["auto", "recommended", "paper", "digits", "clean", "noisy"]
 T = TypeVar("T")
 # Metavars of options that are empty by default.
 METAVARS = {
@@ -25,7 +26,7 @@ METAVARS = {
 }  # fmt: skip
 BASIC = ("data", "root", "noise", "method", "network", "epochs", "batch_size", "lr", "seed", "device")
 ADVANCED = tuple(
-    field.name for field in dataclasses.fields(TrainConfig) if field.name not in (*BASIC, "options")
+    field.name for field in dataclasses.fields(TrainConfig) if field.name not in (*BASIC, "options", "choice")
 )  # the method's options are flags of their own
 
 
@@ -116,7 +117,7 @@ def training_flags(argv: Sequence[str], without: Sequence[str] = ()) -> list[tup
         without: Fields of TrainConfig that the command does not have.
     """
     name = peek(argv, "preset", "auto")
-    known = name if name in PRESETS else "auto"  # the parser rejects an unknown one
+    known = name if name in typing.get_args(Preset) else "auto"  # the parser rejects an unknown one
     values = preset(known, peek(argv, "data", TrainConfig.data), peek(argv, "noise", TrainConfig.noise))
     groups = {
         "basic": ("Data, noise, network and the length of the training.", BASIC),
@@ -159,11 +160,28 @@ def _without_none(hint: Any, metavar: str | None = None, name: str | None = None
     return Annotated[hint, tyro.conf.arg(name=name, metavar=shown, help_behavior_hint="")]
 
 
-def train_config(flags: Any, **changes: Any) -> TrainConfig:
-    """The checked configuration from the parsed groups ``basic`` and ``advanced``."""
+def train_config(flags: Any, argv: Sequence[str], preset: str, **changes: Any) -> TrainConfig:
+    """The checked configuration from the parsed groups ``basic`` and ``advanced``.
+
+    Args:
+        flags: The parsed options.
+        argv: The command line, which tells which of them were given.
+        preset: The preset; what ``recommended`` leaves open is chosen here.
+        **changes: Fields that count as given.
+    """
     values = {name: getattr(flags.basic, name) for name in BASIC}
     values |= {name: getattr(flags.advanced, name) for name in ADVANCED}
-    return TrainConfig(**{**values, **changes})
+    config = TrainConfig(**{**values, **changes})
+    if preset_name(preset, config.data) != "recommended":
+        return config
+    return add_recommendation(config, given_fields(argv) | changes.keys())
+
+
+def given_fields(argv: Sequence[str]) -> set[str]:
+    """The fields of TrainConfig that a command line sets."""
+    words = {word.partition("=")[0].removeprefix("--").replace("_", "-") for word in argv if word.startswith("--")}
+    names = {field.name: field.name.replace("_", "-") for field in dataclasses.fields(TrainConfig)}
+    return {name for name, flag in names.items() if words & {flag, f"no-{flag}"}}
 
 
 # ---------------------------------------------------------------- options of the method

@@ -12,12 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from vista.cli import errors, terminal
-from vista.cli.arguments import Output, Preset, parse, train_config, training_flags
-from vista.cli.execute import execute
+from vista.cli.arguments import Output, Preset, given_fields, parse, train_config, training_flags
+from vista.cli.execute import execute, show_choice
 from vista.runs.config import TrainConfig
 from vista.training import distributed
-from vista.training.compare import DEFAULT_METHODS, Entry, check_folders, jobs_of, plan, rows_of
+from vista.training.compare import DEFAULT_METHODS, Entry, check_folders, jobs_of, plan, rows_of, verdict
 from vista.training.events import Interrupted
+from vista.training.recommend import keep_choices
 
 ABOUT = """Train every method with every seed on the same labels, and compare them.
 
@@ -33,7 +34,8 @@ class CompareFlags(Output):
     seeds: int = 3
     """Number of seeds: 3 means 0, 1 and 2."""
     preset: Preset = "auto"
-    """Defaults of the other options: auto is digits for the digits, otherwise the paper's clean or noisy protocol."""
+    """Defaults of the other options. auto is recommended for custom data, digits for the digits, otherwise clean or
+    noisy by --noise; paper is clean or noisy with 2 % of the samples for validation."""
     out: Annotated[str | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="")] = None
     """Folder of the runs; default: runs/compare-DATA-NOISE."""
     at_once: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")] = None
@@ -43,10 +45,14 @@ class CompareFlags(Output):
 def run(argv: list[str]) -> int:
     fields: list[Any] = [("compare", CompareFlags, CompareFlags()), *training_flags(argv, without=("method", "seed"))]
     read: Any = parse(dataclasses.make_dataclass("Compare", fields), argv, "compare", ABOUT)
-    flags, base = read.compare, train_config(read)
+    flags = read.compare
+    base = train_config(read, argv, flags.preset, method=TrainConfig.method)
     methods = [method.strip() for method in flags.methods.split(",") if method.strip()]
     entries = plan(base, methods, flags.seeds, flags.out)
     jobs = jobs_of(entries)
+    if not flags.fresh:
+        keep_choices(jobs, given_fields(argv))
+    show_choice(base, flags)
     check_folders(jobs, flags.fresh)
     try:
         execute(jobs, flags, flags.at_once)
@@ -68,7 +74,7 @@ def _print(entries: list[Entry], base: TrainConfig, flags: CompareFlags) -> None
     if flags.json:
         shared = {k: v for k, v in base.to_json().items() if k not in ("method", "options", "seed")}
         config = {**shared, "methods": [entry.method for entry in entries], "seeds": flags.seeds}
-        print(json.dumps({"config": config, "rows": rows}, allow_nan=False))
+        print(json.dumps({"config": config, "rows": rows, "verdict": verdict(rows)}, allow_nan=False))
         return
     out = terminal.console()
     out.print(comparison_table(rows, base, flags.seeds))
@@ -79,6 +85,13 @@ def _print(entries: list[Entry], base: TrainConfig, flags: CompareFlags) -> None
         f"Test accuracy in %{mean}, at the epoch with the best validation accuracy and at the last epoch. "
         "gap: mean deviation gap on the given validation labels."
     )
+    for row in rows:
+        if row["same_as"]:
+            out.print(
+                f"{row['method']} and {row['same_as']} are the same training here, done once: their tolerance is less "
+                "than one validation sample."
+            )
+    out.print(verdict(rows)["sentence"])
     if not flags.quiet:
         terminal.say_next("vista", "report", entries[0].jobs[0].out.parent, "--open")
 

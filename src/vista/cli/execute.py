@@ -96,6 +96,12 @@ class Scalars:
                 self._writers.pop(job.out).close()
 
 
+def show_choice(config: TrainConfig, output: Output) -> None:
+    """Print what ``auto`` chose, and why; to stderr where stdout is one JSON object."""
+    if config.choice and not output.quiet and distributed.is_first_process():
+        terminal.say(config.choice, sys.stderr if output.json else None)
+
+
 # ---------------------------------------------------------------- results
 
 

@@ -8,12 +8,22 @@ from typing import Annotated, Any
 
 import tyro
 
-from vista.cli.arguments import Output, Preset, method_flags, parse, peek, train_config, training_flags
-from vista.cli.execute import execute, print_result
+from vista.cli.arguments import (
+    Output,
+    Preset,
+    given_fields,
+    method_flags,
+    parse,
+    peek,
+    train_config,
+    training_flags,
+)
+from vista.cli.execute import execute, print_result, show_choice
 from vista.methods import choose
 from vista.runs.config import TrainConfig
 from vista.runs.folder import RunFolder
 from vista.training.api import new_job, result_of
+from vista.training.recommend import keep_choices
 from vista.training.resolve import choose_method
 
 ABOUT = """Train one network. After Ctrl-C the same command resumes the run.
@@ -26,7 +36,8 @@ class RunFlags(Output):
     """Run folder, preset and output."""
 
     preset: Preset = "auto"
-    """Defaults of the other options: auto is digits for the digits, otherwise the paper's clean or noisy protocol."""
+    """Defaults of the other options. auto is recommended for custom data, digits for the digits, otherwise clean or
+    noisy by --noise; paper is clean or noisy with 2 % of the samples for validation."""
     out: Annotated[str | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="")] = None
     """Run folder; default: runs/DATA-NOISE-METHOD-seedSEED."""
 
@@ -34,6 +45,9 @@ class RunFlags(Output):
 def run(argv: list[str]) -> int:
     flags, config = read(argv)
     job = new_job(config, flags.out)
+    if not flags.fresh:
+        keep_choices([job], given_fields(argv))
+    show_choice(job.config, flags)
     execute([job], flags)
     result = result_of(job)
     print_result(RunFolder(result.folder), result.config, result.metrics, flags)
@@ -42,7 +56,8 @@ def run(argv: list[str]) -> int:
 
 def read(argv: list[str]) -> tuple[RunFlags, TrainConfig]:
     """Options of the run, of the training and of its method."""
-    chosen = choose(peek(argv, "method", TrainConfig.method))
+    named = peek(argv, "method", "")
+    chosen = choose(named or TrainConfig.method)
     own = method_flags(chosen)
     group = chosen.method.name.replace("-", "_")
     fields: list[Any] = [
@@ -51,5 +66,9 @@ def read(argv: list[str]) -> tuple[RunFlags, TrainConfig]:
         ("run", RunFlags, RunFlags()),
     ]
     read: Any = parse(dataclasses.make_dataclass("Train", fields), argv, "train", ABOUT)
-    config = train_config(read, method=chosen.name, options=dataclasses.asdict(getattr(read, group)))
+    options = getattr(read, group)
+    changes: dict[str, Any] = {}
+    if named or options != own:  # options of the default method choose it
+        changes = {"method": chosen.name, "options": dataclasses.asdict(options)}
+    config = train_config(read, argv, read.run.preset, **changes)
     return read.run, dataclasses.replace(config, options=choose_method(config).options)

@@ -57,8 +57,7 @@ def load(
     """
     folder = Path(path).expanduser().resolve()
     if not folder.is_dir():
-        remedy = "" if Path(path).is_absolute() else "; --root can name the folder that contains it"
-        raise FileNotFoundError(f"data folder {folder} does not exist{remedy}")
+        raise _no_folder(path, folder)
     classes, (train, train_labels), (val, val_labels), (test, test_labels) = _listing(folder, own_validation)
     if not test:
         _check_counts(folder, classes, train_labels)
@@ -100,6 +99,29 @@ def load(
         image_size=read.image_size,
         image_hashes=None if read.photos is None else read.photos.hashes,
     )
+
+
+def count(path: str | Path, own_validation: bool = True) -> tuple[int, int, int, bool]:
+    """Count classes, training and validation images without opening them, and tell whether there is a test set.
+
+    Args:
+        path: The folder.
+        own_validation: Whether val/ is read.
+
+    Returns:
+        Number of classes, of training images and of images in val/, and whether test/ exists. Without test/, the
+        training images include those that become the test set.
+    """
+    folder = Path(path).expanduser().resolve()
+    if not folder.is_dir():
+        raise _no_folder(path, folder)
+    classes, (train, _), (val, _), (test, _) = _listing(folder, own_validation)
+    return len(classes), len(train), len(val), bool(test)
+
+
+def _no_folder(path: str | Path, folder: Path) -> FileNotFoundError:
+    remedy = "" if Path(path).is_absolute() else "; --root can name the folder that contains it"
+    return FileNotFoundError(f"data folder {folder} does not exist{remedy}")
 
 
 def read_images(path: str | Path, channels: int, image_size: int | None = None) -> tuple[list[str], np.ndarray]:

@@ -24,7 +24,7 @@ _NAMED = {
     "tinyimagenet": "vista.data.tinyimagenet:load",
 }
 _BY_PATH = {"folder": "vista.data.folder:load", "npz": "vista.data.npz:load"}
-_TEST_FRACTION = 0.2
+TEST_FRACTION = 0.2
 _TEST_SEED = 2024
 _CHUNK = 4096  # rows read at a time from inputs that may be mapped from disk
 
@@ -178,7 +178,7 @@ def data_folder(root: str | Path | None, name: str, folder: str) -> Path:
 def draw_test_ids(labels: np.ndarray, path: Path) -> np.ndarray:
     """Draw ids of test samples for data without a test set: a stratified fifth, the same for every seed."""
     try:
-        return stratified(labels, _TEST_FRACTION, _TEST_SEED).val
+        return stratified(labels, TEST_FRACTION, _TEST_SEED).val
     except ValueError as error:
         raise ValueError(f"{path} has no test samples, and a fifth cannot be held out: {error}") from error
 

@@ -6,13 +6,13 @@ import dataclasses
 from typing import Any
 
 from vista.methods import choose
-from vista.runs.config import TrainConfig, preset
+from vista.runs.config import PAPER_VALIDATION, TrainConfig, preset
 
 CIFAR = {"data": "cifar100", "network": "resnet18", "precision": "bf16"}
 TINY = {"data": "tinyimagenet", "network": "resnet18", "precision": "bf16"}
 CLEAN: dict[str, Any] = {"noise": "none"}
 # The paper does not state the size of its validation set. Chosen by plain training alone (`calibration`), then frozen.
-VALIDATION = 0.02
+VALIDATION = PAPER_VALIDATION
 
 
 def symmetric(percent: int) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def make_config(method: str, changes: dict[str, Any], seed: int) -> TrainConfig:
     'symmetric:0.4'
     """
     noise = changes.get("noise", "none")
-    settings = {**CIFAR, **preset("clean" if noise == "none" else "noisy"), "validation": VALIDATION, **changes}
+    settings = {**CIFAR, **preset("paper", noise=noise), **changes}
     chosen = choose(method)
     return dataclasses.replace(TrainConfig(**settings), method=chosen.name, options=chosen.options, seed=seed)
 

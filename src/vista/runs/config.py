@@ -19,7 +19,7 @@ FORMAT = 1
 LearningRate = Literal["cosine", "restarts", "constant", "hold"]
 Precision = Literal["auto", "bf16", "fp32", "fp64"]
 # Fields that decide where and how fast a run executes, not what it computes: they are not part of its identity.
-INCIDENTAL = ("root", "device", "compile", "capture", "checkpoint_seconds", "checkpoint_dir")
+INCIDENTAL = ("root", "device", "compile", "capture", "checkpoint_seconds", "checkpoint_dir", "choice")
 SMALLEST_IMAGE, LARGEST_IMAGE = 8, 1024  # pixels
 MAX_SEED = 2**32 - 1  # the CPU generator uses 32 bits of it: larger seeds would repeat the draws of smaller ones
 
@@ -102,6 +102,8 @@ class TrainConfig:
     checkpoint_dir: str | None = None
     """Store checkpoints in a folder of the run's own below this one, e.g. on a scratch disk; in the run folder if not
     given."""
+    choice: str = ""
+    """What the preset recommended chose and why, in one line; empty if it chose nothing."""
 
     def __post_init__(self) -> None:
         for name, hint in _kinds().items():
@@ -202,13 +204,36 @@ PRESETS: dict[str, dict[str, Any]] = {
     "digits": {"epochs": 40, "batch_size": 32, "lr": 0.05, "lr_schedule": "cosine", "validation": 270},
     "clean": {"epochs": 200, "batch_size": 32, "lr": 0.01, "lr_schedule": "cosine"},
     "noisy": {"epochs": 200, "batch_size": 64, "lr": 0.1, "lr_schedule": "restarts", "restart_epochs": 40},
+    "recommended": {"lr_schedule": "cosine"},  # method, network, epochs and batch: vista.training.recommend
 }
+PAPER_VALIDATION = 0.02  # not stated by the paper; chosen by plain training alone, then frozen
+
+
+def preset_name(name: str, data: str = "digits") -> str:
+    """The preset that ``auto`` means: ``digits``, ``paper`` for the other known data sets, else ``recommended``."""
+    if name not in ("auto", "paper", *PRESETS):
+        raise ValueError(f"preset must be one of auto, paper, {', '.join(PRESETS)}, got {name!r}")
+    if name != "auto":
+        return name
+    return "digits" if data == "digits" else "recommended" if ":" in data else "by noise"
 
 
 def preset(name: str, data: str = "digits", noise: str = "none") -> dict[str, Any]:
-    """Settings of a named protocol; ``auto`` is the data set's own, or the paper's clean or noisy one."""
-    if name == "auto":
-        name = "digits" if data == "digits" else "clean" if noise == "none" else "noisy"
-    if name not in PRESETS:
-        raise ValueError(f"preset must be one of auto, {', '.join(PRESETS)}, got {name!r}")
-    return dict(PRESETS[name])
+    """Settings of a named protocol.
+
+    Args:
+        name: ``digits``, ``clean``, ``noisy``, ``recommended``; ``paper`` is clean or noisy by ``noise``, with 2 % of
+            the training set for validation; ``auto`` is recommended for custom data such as ``folder:PATH``, digits for
+            the digits, and clean or noisy by ``noise`` for the other known data sets.
+        data: What is trained on.
+        noise: Its label noise.
+
+    Returns:
+        Fields of :class:`TrainConfig`; those of ``recommended`` that depend on the data are in
+        ``vista.training.recommend``.
+    """
+    found = preset_name(name, data)
+    by_noise = PRESETS["clean" if noise == "none" else "noisy"]
+    if found == "paper":
+        return {**by_noise, "validation": PAPER_VALIDATION}
+    return dict(PRESETS.get(found, by_noise))

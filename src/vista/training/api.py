@@ -22,6 +22,7 @@ from vista.runs.folder import Which
 from vista.training import distributed
 from vista.training.events import Event, Interrupted, Started
 from vista.training.network import load_model
+from vista.training.recommend import add_recommendation, keep_choices
 from vista.training.replace import Replacement, restore_set_aside
 from vista.training.resolve import choose_method, device_name, resolve
 from vista.training.scheduler import Job, on_gpu, run_jobs
@@ -75,7 +76,8 @@ def train(
         out: The run folder; by default ``runs/DATA-NOISE-METHOD-seedN``.
         on_event: Called with each event of :mod:`vista.training.events`: ``Started``, ``Stepped``, ``EpochEnded``,
             ``Finished``.
-        preset: ``auto``, ``digits``, ``clean`` or ``noisy``: the defaults, unless ``config`` is given.
+        preset: The defaults, unless ``config`` is given: ``auto``, ``recommended``, ``paper``, ``digits``, ``clean`` or
+            ``noisy``; ``auto`` is ``recommended`` for custom data such as ``folder:PATH``.
         fresh: Replace a run in the same folder instead of resuming it.
         **fields: Fields of :class:`vista.runs.config.TrainConfig`, such as ``data``, ``noise``, ``method``, ``epochs``
             and ``seed``. They override ``config`` and the preset.
@@ -95,6 +97,8 @@ def train(
         >>> network = result.model("best")  # doctest: +SKIP
     """
     job = new_job(make_config(config, preset, fields), out)
+    if not fresh:
+        keep_choices([job], set(fields))
     execute_jobs([job], lambda _job, event: None if on_event is None else on_event(event), fresh=fresh)
     return result_of(job)
 
@@ -108,7 +112,10 @@ def make_config(config: TrainConfig | None, preset: str, fields: dict[str, Any])
     if config is not None:
         return dataclasses.replace(config, **fields)
     data, noise = fields.get("data", TrainConfig.data), fields.get("noise", TrainConfig.noise)
-    return TrainConfig(**{**run_config.preset(preset, data, noise), **fields})
+    made = TrainConfig(**{**run_config.preset(preset, data, noise), **fields})
+    if run_config.preset_name(preset, made.data) != "recommended":
+        return made
+    return add_recommendation(made, set(fields))
 
 
 def new_job(config: TrainConfig, out: str | Path | None) -> Job:

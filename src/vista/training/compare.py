@@ -11,11 +11,13 @@ from typing import Any
 
 from vista.core.validation import suggest
 from vista.methods import Chosen, available, choose
+from vista.methods.vista import Vista
 from vista.metrics import mean_and_error
 from vista.runs.config import TrainConfig
 from vista.runs.folder import RunFolder
 from vista.training.api import OnEvent, data_name, execute_jobs, make_config, method_name, output_folder
 from vista.training.preflight import check_same_run
+from vista.training.recommend import keep_choices, measure
 from vista.training.resolve import resolve
 from vista.training.scheduler import Job, on_gpu
 
@@ -30,6 +32,7 @@ class Entry:
     method: str  # as requested, with its options
     chosen: Chosen
     jobs: list[Job]
+    same_as: str | None = None  # the method whose runs these are, because both are the same training
 
 
 def compare(
@@ -56,7 +59,8 @@ def compare(
         on_event: Called with the job (``config``, ``out``) and each event of :mod:`vista.training.events`.
         at_once: Concurrent runs; by default 5 on a GPU and 1 on the CPU. On the CPU, more than one starts processes,
             so a script must call this below ``if __name__ == "__main__":``.
-        preset: ``auto``, ``digits``, ``clean`` or ``noisy``: the defaults, unless ``config`` is given.
+        preset: The defaults, unless ``config`` is given: ``auto``, ``recommended``, ``paper``, ``digits``, ``clean`` or
+            ``noisy``; ``auto`` is ``recommended`` for custom data such as ``folder:PATH``.
         fresh: Replace runs in the same folder instead of reusing or resuming them.
         **fields: Fields of :class:`vista.runs.config.TrainConfig`. They override ``config`` and the preset.
 
@@ -74,6 +78,8 @@ def compare(
     """
     entries = plan(make_config(config, preset, fields), methods, seeds, out)
     jobs = jobs_of(entries)
+    if not fresh:
+        keep_choices(jobs, set(fields))
     check_folders(jobs, fresh)
     if at_once is None and not on_gpu(jobs):
         at_once = 1
@@ -99,12 +105,32 @@ def plan(base: TrainConfig, methods: Sequence[str], seeds: int, out: str | Path 
         jobs = [Job(dataclasses.replace(config, seed=seed), path) for seed, path in enumerate(paths)]
         same = (chosen.method.name, json.dumps(chosen.options, sort_keys=True))
         entries.setdefault(same, Entry(method, chosen, jobs))
-    return list(entries.values())
+    return _train_once(list(entries.values()), base)
+
+
+def _train_once(entries: list[Entry], base: TrainConfig) -> list[Entry]:
+    """Let entries of VISTA share their runs where the tolerance is less than one validation sample.
+
+    A state is an anchor if it adds more than ``tau * m`` samples: with ``tau * m`` below 1 that is at least one sample,
+    as with ``tau=0``. Only custom data are that small.
+    """
+    light = [entry for entry in entries if entry.chosen.method is Vista]
+    if len(light) < 2 or ":" not in base.data:
+        return entries
+    samples, first, shared = measure(base).validation, {}, []
+    for entry in entries:
+        key = {**entry.chosen.options, "tau": 0.0}
+        if entry.chosen.method is not Vista or entry.chosen.options["tau"] * samples >= 1:
+            shared.append(entry)
+            continue
+        same = first.setdefault(json.dumps(key, sort_keys=True), entry)
+        shared.append(entry if same is entry else dataclasses.replace(entry, jobs=same.jobs, same_as=same.method))
+    return shared
 
 
 def jobs_of(entries: Sequence[Entry]) -> list[Job]:
-    """All runs of a comparison."""
-    return [job for entry in entries for job in entry.jobs]
+    """All runs of a comparison, each once."""
+    return [job for entry in entries if entry.same_as is None for job in entry.jobs]
 
 
 def check_folders(jobs: Sequence[Job], fresh: bool) -> None:
@@ -148,8 +174,58 @@ def summary(entry: Entry) -> dict[str, Any]:
         "anchors_max": max(anchors) if anchors else None,
         "seconds": over_seeds([run["seconds"] for run in done])["mean"],
         "reconstruction": entry.chosen.method.reconstruction,
+        "same_as": entry.same_as,
         "runs": runs,
     }
+
+
+def verdict(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Which method has the highest test accuracy at the best validation epoch, and whether by more than chance.
+
+    Differences are paired over the seeds that two methods share. One counts if it exceeds two standard errors, which
+    takes at least two seeds.
+
+    Args:
+        rows: The rows of a comparison.
+
+    Returns:
+        ``winner``, ``second``, ``difference`` in percentage points, its standard error ``se``, ``exceeds_chance``
+        (``None`` with one seed) and the ``sentence`` that says so. All but ``sentence`` are ``None`` if fewer than two
+        trainings finished.
+    """
+    ranked = sorted((row for row in rows if row["seeds"] and not row["same_as"]), key=lambda row: -row["best"]["mean"])
+    if len(ranked) < 2:
+        nothing: dict[str, Any] = dict.fromkeys(("winner", "second", "difference", "se", "exceeds_chance"))
+        return {**nothing, "sentence": "No verdict: fewer than two methods have finished."}
+    winner, second = ranked[:2]
+    found = _paired(winner, second)
+    sentence = f"{winner['method']} is first with {winner['best']['mean']:.2f} % at its best epoch, "
+    sentence += _in_words(found, second["method"])
+    plain = next((row for row in ranked[2:] if row["method"] == "ce"), None)
+    if plain is not None:
+        sentence += f"; it is {_in_words(_paired(winner, plain), 'cross-entropy (ce)')}"
+    elif winner["method"] == "ce":
+        sentence += "; plain cross-entropy needs no method of ours here"
+    return {"winner": winner["method"], "second": second["method"], **found, "sentence": sentence + "."}
+
+
+def _paired(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    theirs = {run["seed"]: run["best"] for run in other["runs"] if run["error"] is None}
+    pairs = [run["best"] - theirs[run["seed"]] for run in one["runs"] if run["error"] is None and run["seed"] in theirs]
+    if not pairs:  # no seed that both finished
+        return {"difference": one["best"]["mean"] - other["best"]["mean"], "se": None, "exceeds_chance": None}
+    over = over_seeds(pairs)
+    assert over["mean"] is not None
+    beyond = None if over["se"] is None else bool(over["mean"] > 2 * over["se"])
+    return {"difference": over["mean"], "se": over["se"], "exceeds_chance": beyond}
+
+
+def _in_words(found: dict[str, Any], other: str) -> str:
+    ahead = f"{found['difference']:.2f}"
+    if found["exceeds_chance"] is None:
+        return f"{ahead} points above {other}; one seed cannot tell this from chance (use --seeds 3)"
+    chance = "more than chance explains" if found["exceeds_chance"] else "which may be chance"
+    return f"{ahead} ± {found['se']:.2f} points above {other}, {chance}"
 
 
 def run_summary(job: Job) -> dict[str, Any]:
