@@ -15,8 +15,7 @@ import tyro
 
 from vista.core.validation import suggest
 from vista.methods import Chosen
-from vista.runs.config import TrainConfig, preset, preset_name
-from vista.training.recommend import add_recommendation
+from vista.runs.config import TrainConfig, preset
 
 Preset = Literal["auto", "recommended", "paper", "digits", "clean", "noisy"]
 T = TypeVar("T")
@@ -160,21 +159,11 @@ def _without_none(hint: Any, metavar: str | None = None, name: str | None = None
     return Annotated[hint, tyro.conf.arg(name=name, metavar=shown, help_behavior_hint="")]
 
 
-def train_config(flags: Any, argv: Sequence[str], preset: str, **changes: Any) -> TrainConfig:
-    """The checked configuration from the parsed groups ``basic`` and ``advanced``.
-
-    Args:
-        flags: The parsed options.
-        argv: The command line, which tells which of them were given.
-        preset: The preset; what ``recommended`` leaves open is chosen here.
-        **changes: Fields that count as given.
-    """
+def train_config(flags: Any, **changes: Any) -> TrainConfig:
+    """The checked configuration from the parsed groups ``basic`` and ``advanced``."""
     values = {name: getattr(flags.basic, name) for name in BASIC}
     values |= {name: getattr(flags.advanced, name) for name in ADVANCED}
-    config = TrainConfig(**{**values, **changes})
-    if preset_name(preset, config.data) != "recommended":
-        return config
-    return add_recommendation(config, given_fields(argv) | changes.keys())
+    return TrainConfig(**{**values, **changes})
 
 
 def given_fields(argv: Sequence[str]) -> set[str]:

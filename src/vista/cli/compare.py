@@ -18,7 +18,7 @@ from vista.runs.config import TrainConfig
 from vista.training import distributed
 from vista.training.compare import DEFAULT_METHODS, Entry, check_folders, jobs_of, plan, rows_of, verdict
 from vista.training.events import Interrupted
-from vista.training.recommend import keep_choices
+from vista.training.recommend import complete, keep_choices
 
 ABOUT = """Train every method with every seed on the same labels, and compare them.
 
@@ -45,13 +45,13 @@ class CompareFlags(Output):
 def run(argv: list[str]) -> int:
     fields: list[Any] = [("compare", CompareFlags, CompareFlags()), *training_flags(argv, without=("method", "seed"))]
     read: Any = parse(dataclasses.make_dataclass("Compare", fields), argv, "compare", ABOUT)
-    flags = read.compare
-    base = train_config(read, argv, flags.preset, method=TrainConfig.method)
+    flags, given = read.compare, given_fields(argv) | {"method", "options"}
+    base = complete(train_config(read), flags.preset, given)
     methods = [method.strip() for method in flags.methods.split(",") if method.strip()]
     entries = plan(base, methods, flags.seeds, flags.out)
     jobs = jobs_of(entries)
     if not flags.fresh:
-        keep_choices(jobs, given_fields(argv))
+        keep_choices(jobs, given)
     show_choice(base, flags)
     check_folders(jobs, flags.fresh)
     try:

@@ -23,7 +23,7 @@ from vista.methods import choose
 from vista.runs.config import TrainConfig
 from vista.runs.folder import RunFolder
 from vista.training.api import new_job, result_of
-from vista.training.recommend import keep_choices
+from vista.training.recommend import complete, keep_choices
 from vista.training.resolve import choose_method
 
 ABOUT = """Train one network. After Ctrl-C the same command resumes the run.
@@ -44,9 +44,13 @@ class RunFlags(Output):
 
 def run(argv: list[str]) -> int:
     flags, config = read(argv)
-    job = new_job(config, flags.out)
+    given = given_fields(argv)
+    if "method" in given or config.options != choose(TrainConfig.method).options:  # its options choose a method
+        given |= {"method", "options"}
+    config = complete(config, flags.preset, given)
+    job = new_job(dataclasses.replace(config, options=choose_method(config).options), flags.out)
     if not flags.fresh:
-        keep_choices([job], given_fields(argv))
+        keep_choices([job], given)
     show_choice(job.config, flags)
     execute([job], flags)
     result = result_of(job)
@@ -55,9 +59,8 @@ def run(argv: list[str]) -> int:
 
 
 def read(argv: list[str]) -> tuple[RunFlags, TrainConfig]:
-    """Options of the run, of the training and of its method."""
-    named = peek(argv, "method", "")
-    chosen = choose(named or TrainConfig.method)
+    """Options of the run, of the training and of its method, before anything is chosen for the data."""
+    chosen = choose(peek(argv, "method", TrainConfig.method))
     own = method_flags(chosen)
     group = chosen.method.name.replace("-", "_")
     fields: list[Any] = [
@@ -66,9 +69,5 @@ def read(argv: list[str]) -> tuple[RunFlags, TrainConfig]:
         ("run", RunFlags, RunFlags()),
     ]
     read: Any = parse(dataclasses.make_dataclass("Train", fields), argv, "train", ABOUT)
-    options = getattr(read, group)
-    changes: dict[str, Any] = {}
-    if named or options != own:  # options of the default method choose it
-        changes = {"method": chosen.name, "options": dataclasses.asdict(options)}
-    config = train_config(read, argv, read.run.preset, **changes)
+    config = train_config(read, method=chosen.name, options=dataclasses.asdict(getattr(read, group)))
     return read.run, dataclasses.replace(config, options=choose_method(config).options)

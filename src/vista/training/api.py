@@ -22,7 +22,7 @@ from vista.runs.folder import Which
 from vista.training import distributed
 from vista.training.events import Event, Interrupted, Started
 from vista.training.network import load_model
-from vista.training.recommend import add_recommendation, keep_choices
+from vista.training.recommend import complete, keep_choices
 from vista.training.replace import Replacement, restore_set_aside
 from vista.training.resolve import choose_method, device_name, resolve
 from vista.training.scheduler import Job, on_gpu, run_jobs
@@ -113,9 +113,7 @@ def make_config(config: TrainConfig | None, preset: str, fields: dict[str, Any])
         return dataclasses.replace(config, **fields)
     data, noise = fields.get("data", TrainConfig.data), fields.get("noise", TrainConfig.noise)
     made = TrainConfig(**{**run_config.preset(preset, data, noise), **fields})
-    if run_config.preset_name(preset, made.data) != "recommended":
-        return made
-    return add_recommendation(made, set(fields))
+    return complete(made, preset, set(fields))
 
 
 def new_job(config: TrainConfig, out: str | Path | None) -> Job:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from vista import models
 from vista.data import folder, source
-from vista.runs.config import TrainConfig, preset
+from vista.runs import config as run_config
+from vista.runs.config import TrainConfig
 from vista.runs.folder import CONFIG, RunFolder
 from vista.training.build import is_small
 from vista.training.resolve import device_name
@@ -51,31 +52,56 @@ class DataSize:
     classes: int
 
 
+def complete(config: TrainConfig, preset: str, given: Collection[str]) -> TrainConfig:
+    """Choose what a preset leaves open: only ``recommended`` does, which ``auto`` is for custom data.
+
+    Args:
+        config: The configuration with the fields of the preset and those that were given.
+        preset: The name of the preset.
+        given: Names of the fields that were given. They are never changed.
+
+    Returns:
+        The configuration, with ``choice`` explaining in one line what was chosen.
+    """
+    if run_config.preset_name(preset, config.data) != "recommended":
+        return config
+    values, reason = recommend({name: getattr(config, name) for name in given if name != "choice"})
+    if "method" in values:
+        values["options"] = {}
+    return dataclasses.replace(config, **values, choice=reason)
+
+
 def recommend(fields: dict[str, Any]) -> tuple[dict[str, Any], str]:
     """The values of the preset ``recommended``, and the line that explains them.
 
     Args:
-        fields: Fields of :class:`vista.runs.config.TrainConfig` that were given; they are not recommended, but the
+        fields: Fields of :class:`vista.runs.config.TrainConfig` that were given. They are not recommended, but the
             number of epochs depends on some of them.
 
     Returns:
         Fields for :class:`vista.runs.config.TrainConfig`, and one line of text.
 
     Example:
-        >>> values, reason = recommend({"data": "digits", "device": "cpu"})
-        >>> values["method"], values["network"], values["epochs"]
-        ('label-smoothing', 'small-cnn', 100)
+        >>> values, reason = recommend({"data": "digits", "device": "cpu", "epochs": 40})
+        >>> values["method"], values["network"]
+        ('label-smoothing', 'small-cnn')
+        >>> reason.partition(" (")[0]
+        'auto: 1,437 images, 144 of them for validation: label-smoothing'
     """
-    config = TrainConfig(**{**preset("recommended"), **fields})
-    size = measure(config)
+    size = measure(TrainConfig(**{**run_config.preset("recommended"), **fields}))
     small = size.train < SMALL
-    values = {**preset("recommended"), "batch_size": 32 if small else 64, "lr": 0.05 if small else 0.1}
-    values["method"] = "vista-light" if size.validation >= WEIGHABLE else "label-smoothing"
-    device = device_name(config.device).partition(":")[0]
-    values["network"] = choose_network(size.shape, device)
-    chosen = {**values, **fields}
-    values["epochs"] = choose_epochs(TrainConfig(**{**chosen, "epochs": MOST}), size, device)
-    return values, _explain({**values, **fields}, size, device)
+    device = device_name(fields.get("device", TrainConfig.device)).partition(":")[0]
+    values = {
+        **run_config.preset("recommended"),
+        "method": "vista-light" if size.validation >= WEIGHABLE else "label-smoothing",
+        "network": choose_network(size.shape, device),
+        "batch_size": 32 if small else 64,
+        "lr": 0.05 if small else 0.1,
+    }
+    values = {name: value for name, value in values.items() if name not in fields}
+    if "epochs" not in fields:
+        values["epochs"] = choose_epochs(TrainConfig(**{**values, **fields}), size, device)
+    return values, _explain(values, TrainConfig(**{**values, **fields}), size, device)
 
 
 def measure(config: TrainConfig) -> DataSize:
@@ -132,13 +158,7 @@ def samples_per_second(config: TrainConfig, size: DataSize, device: str) -> floa
     return (PER_GPU if device == "cuda" else PER_CORE * cores) / (3 * max(counter.get_total_flops(), 10_000))
 
 
-def add_recommendation(config: TrainConfig, given: set[str]) -> TrainConfig:
-    """The configuration with the recommended values, except for the fields that were given."""
-    values, reason = recommend({name: getattr(config, name) for name in given - {"choice"}})
-    return dataclasses.replace(config, **{k: v for k, v in values.items() if k not in given}, choice=reason)
-
-
-def keep_choices(jobs: Sequence[Job], given: set[str]) -> None:
+def keep_choices(jobs: Sequence[Job], given: Collection[str]) -> None:
     """Keep network and number of epochs of recommended runs that exist already, perhaps from another machine.
 
     Args:
@@ -151,19 +171,24 @@ def keep_choices(jobs: Sequence[Job], given: set[str]) -> None:
             job.config = dataclasses.replace(job.config, **kept, choice=stored.choice)
 
 
-def _explain(values: dict[str, Any], size: DataSize, device: str) -> str:
-    config = TrainConfig(**values)
-    what = "images" if len(size.shape) == 3 else "samples"
-    why = f"{size.validation:,} of them for validation"
-    if config.method == "label-smoothing":
-        why += f", too few to weigh epochs (vista-light needs {WEIGHABLE})"
-    pixels = f" at up to {size.shape[1]} px" if len(size.shape) == 3 else ""
+def _explain(values: dict[str, Any], config: TrainConfig, size: DataSize, device: str) -> str:
+    """One line with the reasons of what was chosen; what was given is not repeated."""
+    is_image, where = len(size.shape) == 3, "a GPU" if device == "cuda" else "the CPU"
     rate = samples_per_second(config, size, device)
-    minutes = "" if rate is None else f", {_minutes(config.epochs * size.train / rate)} by estimate"
-    return (
-        f"auto chose {config.method} for {size.train + size.validation:,} {what}, {why}; {config.network}{pixels} "
-        f"on {'a GPU' if device == 'cuda' else 'the CPU'}; {config.epochs} epochs{minutes}"
-    )
+    time = "" if rate is None else f" ({_minutes(config.epochs * size.train / rate)} by estimate)"
+    needs = f" (vista-light needs {WEIGHABLE} to weigh epochs)" if config.method == "label-smoothing" else ""
+    up_to = "up to " if config.image_size is None and config.data.startswith("folder:") else ""  # if all are smaller
+    pixels = f" at {up_to}{min(size.shape[1:])} px" if is_image else ""
+    parts = {
+        "method": f"{config.method}{needs}",
+        "network": f"{config.network}{pixels} for {where}",
+        "epochs": f"{config.epochs} epochs{time}",
+        "batch_size": f"batch size {config.batch_size}",
+        "lr": f"learning rate {config.lr:g}",
+    }
+    total, what = size.train + size.validation, "images" if is_image else "samples"
+    chosen = ", ".join(text for name, text in parts.items() if name in values)
+    return f"auto: {total:,} {what}, {size.validation:,} of them for validation: {chosen or 'all given'}"
 
 
 def _minutes(seconds: float) -> str:
