@@ -51,12 +51,12 @@ class HuggingFaceNetwork(nn.Module):
         self.model = model
         self.task = task
         self.channels = getattr(model.config, "num_channels", None)
-        self.pad_id = model.config.pad_token_id if task == "text" else None
+        self.pad_id: Any = model.config.pad_token_id if task == "text" else None
 
     def forward(self, x: Tensor) -> Tensor:
         if self.task == "text":
             ids = x.long()
-            logits: Tensor = self.model(input_ids=ids, attention_mask=ids.ne(self.pad_id).long()).logits
+            logits: Tensor = self.model(input_ids=ids, attention_mask=ids.ne(self.pad_id)).logits
         else:
             if x.shape[1] == 1 and self.channels == 3:  # a greyscale image
                 x = x.expand(-1, 3, -1, -1)
