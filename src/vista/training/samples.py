@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from vista import models, noise, split
+from vista import noise, split
 from vista.data import source
 from vista.data.loader import Inputs
 from vista.data.source import Source
@@ -21,6 +21,9 @@ from vista.runs.description import HASHES, DataDescription
 from vista.runs.folder import DATA, LABELS, SPLIT, RunFolder
 from vista.split import Split
 from vista.training.network import network_name
+
+OPTIONS = ("image_size", "skip_damaged")  # of reading images
+COLUMNS = ("label_column", "image_column", "text_column", "tokenizer", "max_length")  # of reading tables
 
 
 @dataclass(frozen=True)
@@ -45,14 +48,11 @@ def load_samples(config: TrainConfig, device: torch.device) -> Samples:
     data = load_source(config, config.root)
     _check_classes(config, data)
     given, parts = labels_and_split(config, data, config.root)
+    _report_missing(config, given, data.for_training)
     dtype = torch.float64 if config.precision == "fp64" else torch.float32
-    backbone = models.read_backbone(config.network) if models.is_backbone(config.network) else None
-    mean, std = data.mean, data.std
-    if backbone is not None and config.pretrained:
-        mean, std = backbone.statistics(len(mean)) or (mean, std)
 
     def on_device(values: np.ndarray, rows: np.ndarray | None = None) -> Inputs:
-        return Inputs(values, mean, std, device, dtype, rows, data.image_size)
+        return Inputs(values, data.mean, data.std, device, dtype, rows, data.image_size)
 
     train, val = on_device(data.inputs, parts.train), on_device(data.inputs, parts.val)
     test = on_device(data.test_inputs, data.set_aside)
@@ -64,13 +64,14 @@ def load_samples(config: TrainConfig, device: torch.device) -> Samples:
         samples={"train": len(parts.train), "val": len(parts.val), "test": len(data.test_labels)},
         **_hashes(data, given, parts),
         noise_rate=given.rate(data.for_training),
-        mean=mean,
-        std=std,
+        mean=data.mean,
+        std=data.std,
         flip=data.flip,
         padding=data.padding,
         files=data.files,
         image_size=data.image_size,
-        backbone=None if backbone is None else backbone.to_json(),
+        encoding=data.encoding,
+        tokenizer=data.tokenizer,
     )
     if data.validation is not None and config.validation != TrainConfig.validation:
         warnings.warn(
@@ -91,21 +92,39 @@ def load_source(config: TrainConfig, root: str | Path | None) -> Source:
     Returns:
         The data set, decoded as the run needs it.
     """
-    options = {name: getattr(config, name) for name in ("image_size", "skip_damaged")}
-    given = {name: value for name, value in options.items() if value != getattr(TrainConfig, name)}
-    return source.load(config.data, root, config.own_validation, **given)
+    given = {name: getattr(config, name) for name in OPTIONS if getattr(config, name) != getattr(TrainConfig, name)}
+    return source.load(config.data, root, config.own_validation, **{**given, **columns_of(config)})
+
+
+def columns_of(config: TrainConfig) -> dict[str, Any]:
+    """Which columns of a table a run reads, and how it tokenises text; only what is set."""
+    given = {name: getattr(config, name) for name in COLUMNS if getattr(config, name) != getattr(TrainConfig, name)}
+    return given if config.text_column is None else {**given, "network": config.network}
 
 
 def _check_classes(config: TrainConfig, data: Source) -> None:
-    """A class folder with a single image has nothing to train, validate and test on."""
-    if not config.data.startswith("folder:"):
+    """A class with a single labelled sample has nothing to train, validate and test on."""
+    kind = config.data.partition(":")[0]
+    if kind not in ("folder", "csv", "parquet", "hf"):
         return
     known = data.labels if data.validation is None else np.delete(data.labels, data.validation)
-    alone = np.flatnonzero(np.bincount(known, minlength=data.num_classes) == 1)
+    alone = np.flatnonzero(np.bincount(known[known >= 0], minlength=data.num_classes) == 1)
     if len(alone):
+        what, remedy = ("image", "folder") if kind == "folder" else ("row", "row")
         raise ValueError(
-            f"class {data.classes[alone[0]]!r} of {config.data} has one image, but at least 2 are needed: "
-            "add images, or remove its folder"
+            f"class {data.classes[alone[0]]!r} of {config.data} has one {what}, but at least 2 are needed: "
+            f"add {what}s, or remove its {remedy}"
+        )
+
+
+def _report_missing(config: TrainConfig, given: NoisyLabels, ids: np.ndarray) -> None:
+    """Samples whose label the data lack are trained on without one."""
+    missing = int((given.given[ids] < 0).sum())
+    if missing and noise.parse(config.noise).kind != "file":
+        warnings.warn(
+            f"{missing:,} of {len(ids):,} training samples of {config.data} have no label: a method with a "
+            "teacher trains on its predictions for them, others leave them out",
+            stacklevel=3,
         )
 
 
@@ -174,7 +193,7 @@ def check_files_unchanged(folder: RunFolder, config: TrainConfig) -> None:
 
     If the files are gone there is nothing to compare, and the run stays valid.
     """
-    if noise.parse(config.noise).kind not in ("file", "human") and not config.data.startswith(("npz:", "folder:")):
+    if noise.parse(config.noise).kind not in ("file", "human") and source.path_of(config.data) is None:
         return
     try:
         data = load_source(config, config.root)
