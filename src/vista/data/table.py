@@ -203,7 +203,8 @@ def load_table(
     label = chosen.label or "label"
     labels, classes = encode_labels(table.path, label, table.column(label, "--label-column"))
     ends = np.cumsum([table.sizes.get(part, 0) for part in PARTS])
-    has_test, common = bool(table.sizes.get("test")), {"name": str(table.path), "classes": classes}
+    has_test = bool(table.sizes.get("test"))
+    common: dict[str, Any] = {"name": str(table.path), "classes": classes}
     if image_size is not None and chosen.image is None:
         raise ValueError(
             f"image_size is {image_size}, but no image column is named: add --image-column, or leave it out"
