@@ -78,8 +78,8 @@ def make(spec: str, labels: Tensor, classes: int = 7, epochs: int = 200, earlier
 
 def check(loss: Tensor, logits: Tensor, kept: dict[str, Tensor], which: str = "") -> None:
     (gradient,) = torch.autograd.grad(loss, logits)
-    torch.testing.assert_close(loss, kept[f"{which}loss"], rtol=1e-5, atol=1e-6, check_dtype=False)
-    torch.testing.assert_close(gradient, kept[f"{which}gradient"], rtol=1e-5, atol=1e-6, check_dtype=False)
+    torch.testing.assert_close(loss, kept[f"{which}loss"], rtol=1e-5, atol=1e-5, check_dtype=False)
+    torch.testing.assert_close(gradient, kept[f"{which}gradient"], rtol=1e-5, atol=1e-5, check_dtype=False)
 
 
 def test_every_method_is_compared_or_listed() -> None:
@@ -106,12 +106,12 @@ def test_moving_targets(name: str, early: int, late: int) -> None:
     method, index = make(name, kept["labels"]), kept["index"]
     method.begin_epoch(early)
     loss = method.loss(nn.Identity(), Given(kept["a"], index))
-    torch.testing.assert_close(loss, kept["early"], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(loss, kept["early"], rtol=1e-5, atol=1e-5)
     method.begin_epoch(late)
     method.loss(nn.Identity(), Given(kept["b"], index))
     logits = kept["logits"].requires_grad_()
     check(method.loss(nn.Identity(), Given(logits, index)), logits, kept)
-    torch.testing.assert_close(method.final_teacher(), kept["memory"], rtol=1e-5, atol=1e-6, check_dtype=False)
+    torch.testing.assert_close(method.final_teacher(), kept["memory"], rtol=1e-5, atol=1e-5, check_dtype=False)
 
 
 def test_gce() -> None:
@@ -128,7 +128,7 @@ def test_elr() -> None:
     method.loss(nn.Identity(), Given(kept["a"], kept["index"]))
     logits = kept["logits"].requires_grad_()
     check(method.loss(nn.Identity(), Given(logits, kept["index"])), logits, kept)
-    torch.testing.assert_close(method.memory, kept["memory"], rtol=1e-5, atol=1e-6, check_dtype=False)
+    torch.testing.assert_close(method.memory, kept["memory"], rtol=1e-5, atol=1e-5, check_dtype=False)
 
 
 def test_ps_kd() -> None:
@@ -249,9 +249,9 @@ def test_frskd() -> None:
     maps = [kept[f"map{stage}"].requires_grad_() for stage in range(3)]
     logits = kept["logits"].requires_grad_()
     teacher, refined = pyramid(maps)
-    torch.testing.assert_close(teacher, kept["teacher_logits"], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(teacher, kept["teacher_logits"], rtol=1e-5, atol=1e-5)
     for stage, each in enumerate(refined):
-        torch.testing.assert_close(each, kept[f"refined{stage}"], rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(each, kept[f"refined{stage}"], rtol=1e-5, atol=1e-5)
     config, targets = choose("frskd").config, torch.eye(7, dtype=torch.float64)[kept["labels"]]
     terms = compute_frskd_terms(
         logits,
@@ -265,7 +265,7 @@ def test_frskd() -> None:
     )
     gradients = torch.autograd.grad(sum(terms), maps, retain_graph=True)
     for stage, gradient in enumerate(gradients):
-        torch.testing.assert_close(gradient, kept[f"map{stage}_gradient"], rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(gradient, kept[f"map{stage}_gradient"], rtol=1e-5, atol=1e-5)
     check(sum(terms), logits, kept)
 
 
