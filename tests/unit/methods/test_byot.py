@@ -62,7 +62,9 @@ def test_journal_form_has_no_squared_temperature_and_l2_distances(make_task, net
     terms = method.terms(network, batch)
     torch.testing.assert_close(terms.features, 0.03 * sum(distances))
     teacher = (network(batch.x) / 3).softmax(dim=1)
-    kl = [F.kl_div((h(f) / 3).log_softmax(dim=1), teacher, reduction="batchmean") for h, f in zip(method.heads, features)]
+    kl = [
+        F.kl_div((h(f) / 3).log_softmax(dim=1), teacher, reduction="batchmean") for h, f in zip(method.heads, features)
+    ]
     torch.testing.assert_close(terms.distillation, 0.3 * sum(kl))
     method.loss(network, batch).backward()
     assert all(p.grad is not None for p in method.parameters())

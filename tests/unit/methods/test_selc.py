@@ -67,7 +67,9 @@ def test_sample_without_label_learns_its_own_mean_after_the_start(make_task, Fak
     torch.testing.assert_close(method.memory[1], network(x)[1].softmax(0).detach())
 
 
-@pytest.mark.parametrize(("options", "message"), [({"momentum": 1.0}, "momentum .*1.0"), ({"start": 2.0}, "start .*2.0")])
+@pytest.mark.parametrize(
+    ("options", "message"), [({"momentum": 1.0}, "momentum .*1.0"), ({"start": 2.0}, "start .*2.0")]
+)
 def test_bad_options_raise(options, message):
     with pytest.raises(ValueError, match=message):
         choose("selc", options)
