@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -88,7 +88,7 @@ class Byot(Method):
     source = "Zhang et al., Be Your Own Teacher, ICCV 2019"
     needs_stages = True
     version = 2  # in version 1 the deepest head's cross-entropy had the weight 1 - alpha
-    variants = {"byot-journal": {"form": "journal", "alpha": 0.3, "beta": 0.03}}
+    variants = {"byot-journal": {"form": "journal", "alpha": 0.3, "beta": 0.03}}  # noqa: RUF012
 
     @dataclass(frozen=True)
     class Config:
@@ -103,6 +103,8 @@ class Byot(Method):
         linear adaptation layer per head."""
 
         def __post_init__(self) -> None:
+            if self.form not in get_args(Form):
+                raise ValueError(f"form must be one of {', '.join(get_args(Form))}, got {self.form!r}")
             unit_interval(self.alpha, "alpha")
             positive(self.temperature, "temperature", usual=3)
             not_negative(self.beta, "beta")

@@ -71,5 +71,5 @@ def test_cutmix_and_missing_labels(make_task, FakeBatch, Linear5, batch):
 
 
 def test_bad_options_raise():
-    with pytest.raises(ValueError, match="q .*1.5"):
+    with pytest.raises(ValueError, match=r"q .*1\.5"):
         choose("gce:q=1.5")
