@@ -91,12 +91,13 @@ def recommend(fields: dict[str, Any]) -> tuple[dict[str, Any], str]:
     size = measure(TrainConfig(**{**run_config.preset("recommended"), **fields}))
     small = size.train < SMALL
     device = device_name(fields.get("device", TrainConfig.device)).partition(":")[0]
+    optimizer = fields.get("optimizer", TrainConfig.optimizer)
     values = {
-        **run_config.preset("recommended"),
+        "lr": 0.05 if small else 0.1,
+        **run_config.preset("recommended", optimizer=optimizer),
         "method": "vista-light" if size.validation >= WEIGHABLE else "label-smoothing",
         "network": choose_network(size.shape, device),
         "batch_size": 32 if small else 64,
-        "lr": 0.05 if small else 0.1,
     }
     values = {name: value for name, value in values.items() if name not in fields}
     if "epochs" not in fields:
