@@ -97,7 +97,6 @@ def load(
     )
 
 
-<<<<<<< HEAD
 def count(path: str | Path, own_validation: bool = True) -> tuple[int, int, int, bool]:
     """Count classes, training and validation images without opening them, and tell whether there is a test set.
 
@@ -119,7 +118,8 @@ def count(path: str | Path, own_validation: bool = True) -> tuple[int, int, int,
 def _no_folder(path: str | Path, folder: Path) -> FileNotFoundError:
     remedy = "" if Path(path).is_absolute() else "; --root can name the folder that contains it"
     return FileNotFoundError(f"data folder {folder} does not exist{remedy}")
-=======
+
+
 def read_listed(
     folder: Path, files: Sequence[Path], image_size: int | None, skip_damaged: bool, base: Path | None = None
 ) -> "Decoded":
@@ -143,7 +143,6 @@ def read_listed(
     if len(read.kept) < len(files):
         _report_damaged(folder, read, len(files))
     return read
->>>>>>> main
 
 
 def read_images(path: str | Path, channels: int, image_size: int | None = None) -> tuple[list[str], np.ndarray]:

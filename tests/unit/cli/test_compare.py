@@ -113,9 +113,7 @@ def test_a_run_that_one_of_two_processes_cannot_make_stops_both(small: Small, po
 def test_what_two_processes_lack_alike_is_told_once(port: str) -> None:
     first, second = in_two_processes(port, "compare", "--data", "npz:nowhere.npz", "--epochs", "2", "--device", "cpu")
     assert (first.code, second.code) == (2, 2)
-    assert (
-        first.err == f"vista: error: ce-seed0: data file nowhere.npz does not exist in {Path.cwd()}; {ROOT_MAY_HELP}\n"
-    )
+    assert first.err == f"vista: error: data file nowhere.npz does not exist in {Path.cwd()}; {ROOT_MAY_HELP}\n"
     assert second.err == ""
 
 
