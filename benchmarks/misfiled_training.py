@@ -4,7 +4,7 @@
 
 Builds the folder with benchmarks/misfiled_folder.py where it does not exist, trains with 40 and 120 epochs, and writes
 results/misfiled_folder.json. Everything but method, epochs and seed is what `auto` chooses. Finished runs are not
-repeated. Choices were made with the seeds 10, 11 and 12; the record has 0, 1 and 2.
+repeated.
 """
 
 from __future__ import annotations
