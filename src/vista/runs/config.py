@@ -40,8 +40,12 @@ class TrainConfig:
     options: dict[str, Any] = field(default_factory=dict)
     """Options of the method, already resolved."""
     network: str = "auto"
-    """auto (chosen for the data), a custom package.module:function, or one of: small-cnn, mlp, tiny-staged, vit-tiny,
-    vit-small, resnet18, resnet34, resnet101, preact-resnet18, densenet121, vgg16, vgg16-fc, vgg19, vgg19-fc."""
+    """auto (chosen for the data), hf:NAME_OR_FOLDER (transformers), timm:NAME, a custom package.module:function, or one
+    of: small-cnn, mlp, tiny-staged, vit-tiny, vit-small, resnet18, resnet34, resnet50, resnet101, preact-resnet18,
+    densenet121, vgg16, vgg16-fc, vgg19, vgg19-fc."""
+    pretrained: bool = True
+    """Start from the pretrained weights of a network named hf: or timm:, with a new head; built-in networks have
+    none."""
     epochs: int = 200
     """Passes over the training samples, at least 2."""
     batch_size: int = 64
@@ -70,8 +74,8 @@ class TrainConfig:
     cutmix: float = 0.0
     """Probability that a batch is mixed by CutMix."""
     image_size: int | None = None
-    """Working resolution for a folder of photos, in pixels; if not given 64, or the images' own size if all have the
-    same size of at most 64."""
+    """Working resolution for a folder of photos, in pixels; if not given that of an hf: or timm: network (often 224),
+    else 64, or the images' own size if all have the same size of at most 64."""
     crop_scale: float = 0.35
     """Smallest share of a photo's area in the random crops of training; 1 trains on whole photos."""
     color_jitter: float = 0.0

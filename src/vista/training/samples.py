@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from vista import noise, split
+from vista import models, noise, split
 from vista.data import source
 from vista.data.loader import Inputs
 from vista.data.source import Source
@@ -50,9 +50,15 @@ def load_samples(config: TrainConfig, device: torch.device) -> Samples:
     given, parts = labels_and_split(config, data, config.root)
     _report_missing(config, given, data.for_training)
     dtype = torch.float64 if config.precision == "fp64" else torch.float32
+    backbone = models.read_backbone(config.network) if models.is_backbone(config.network) else None
+    if backbone is not None and data.tokenizer is not None:  # the attention mask leaves out what the tokenizer pads
+        backbone = backbone.with_padding(data.tokenizer["pad_id"])
+    mean, std = data.mean, data.std
+    if backbone is not None and config.pretrained:
+        mean, std = backbone.statistics(len(mean)) or (mean, std)
 
     def on_device(values: np.ndarray, rows: np.ndarray | None = None) -> Inputs:
-        return Inputs(values, data.mean, data.std, device, dtype, rows, data.image_size)
+        return Inputs(values, mean, std, device, dtype, rows, data.image_size)
 
     train, val = on_device(data.inputs, parts.train), on_device(data.inputs, parts.val)
     test = on_device(data.test_inputs, data.set_aside)
@@ -64,12 +70,13 @@ def load_samples(config: TrainConfig, device: torch.device) -> Samples:
         samples={"train": len(parts.train), "val": len(parts.val), "test": len(data.test_labels)},
         **_hashes(data, given, parts),
         noise_rate=given.rate(data.for_training),
-        mean=data.mean,
-        std=data.std,
+        mean=mean,
+        std=std,
         flip=data.flip,
         padding=data.padding,
         files=data.files,
         image_size=data.image_size,
+        backbone=None if backbone is None else backbone.to_json(),
         encoding=data.encoding,
         tokenizer=data.tokenizer,
     )
