@@ -53,6 +53,7 @@ def resolve(config: TrainConfig) -> ResolvedRun:
         config,
         method=chosen.name,
         options=chosen.options,
+        method_version=chosen.method.version,
         device=name,
         precision=precision,
         image_size=_image_size(config),
@@ -64,7 +65,7 @@ def _image_size(config: TrainConfig) -> int | None:
     """The working resolution of photos: unless given, the one that a network of transformers or timm was made for."""
     if config.image_size is not None or not models.is_backbone(config.network):
         return config.image_size
-    reads_photos = config.data.startswith("folder:") or getattr(config, "image_column", None) is not None
+    reads_photos = config.data.startswith("folder:") or config.image_column is not None
     return models.read_backbone(config.network).image_size if reads_photos else None
 
 
