@@ -163,6 +163,46 @@ def load(
     raise ValueError(f"data {name!r} is unknown; {_suggestion(name, kind)}")
 
 
+def validate_on_test(data: Source, seed: int) -> Source:
+    """Make half of the test samples the validation samples, stratified by class; the other half remains the test set.
+
+    Args:
+        data: A data set without validation samples of its own.
+        seed: Decides which half.
+
+    Returns:
+        The data set with `validation`. Separate test inputs are appended to `inputs`, so their ids follow the others.
+
+    >>> halved = validate_on_test(load("digits"), seed=0)
+    >>> len(halved.validation), len(halved.test_labels)
+    (225, 225)
+    """
+    if data.validation is not None:
+        raise ValueError(f"clean_validation needs a test set to halve, but {data.name} has its own validation samples")
+    halves = stratified(data.test_labels, 0.5, seed)
+    val, test = halves.val, halves.train
+    left = {"test_labels": data.test_labels[test]}
+    if data.set_aside is not None:
+        return dataclasses.replace(data, validation=data.set_aside[val], set_aside=data.set_aside[test], **left)
+    count = len(data.inputs)
+    order = np.concatenate([np.arange(count), count + val, count + test])
+    hashes = data.image_hashes and tuple(data.image_hashes[i] for i in order)
+    files, test_files = data.files, data.test_files
+    if files is not None and test_files is not None:
+        files, test_files = (*files, *(test_files[i] for i in val)), tuple(test_files[i] for i in test)
+    return dataclasses.replace(
+        data,
+        inputs=np.concatenate([data.inputs, data.test_inputs[val]]),
+        labels=np.concatenate([data.labels, data.test_labels[val]]),
+        test_inputs=data.test_inputs[test],
+        validation=count + np.arange(len(val)),
+        image_hashes=hashes,
+        files=files,
+        test_files=test_files,
+        **left,
+    )
+
+
 def _suggestion(name: str, kind: str) -> str:
     """Suggest `folder:`, `npz:` or a kind of table for a path, or else a known name."""
     ending = os.path.splitext(name)[1].removeprefix(".").lower()

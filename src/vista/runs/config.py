@@ -95,6 +95,9 @@ class TrainConfig:
     """Share of the training set held out for validation, or, from 1 on, a number of samples."""
     own_validation: bool = True
     """Validate on what the data themselves hold out for it (val/, x_val) if they do, and draw nothing."""
+    clean_validation: bool = False
+    """Validate on half of the test set with its own labels, drawn by the split seed, and test on the other half: only
+    to reproduce studies that do so, because a real task has no such labels."""
     seed: int = 0
     """Decides noise, split, initial weights and order."""
     noise_seed: int | None = None

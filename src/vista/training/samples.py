@@ -93,7 +93,8 @@ def load_source(config: TrainConfig, root: str | Path | None) -> Source:
         The data set, decoded as the run needs it.
     """
     given = {name: getattr(config, name) for name in OPTIONS if getattr(config, name) != getattr(TrainConfig, name)}
-    return source.load(config.data, root, config.own_validation, **{**given, **columns_of(config)})
+    data = source.load(config.data, root, config.own_validation, **{**given, **columns_of(config)})
+    return source.validate_on_test(data, config.data_seeds()[1]) if config.clean_validation else data
 
 
 def columns_of(config: TrainConfig) -> dict[str, Any]:
