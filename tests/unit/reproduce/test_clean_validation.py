@@ -83,7 +83,7 @@ def test_records_of_the_two_protocols_are_never_averaged(tmp_path: Path) -> None
     assert "| 61.00 | 57.00 |" in own
     assert "59.00" not in own
     assert "61.00" not in page.split("## table1")[1].split("\n## ")[0]
-    assert "validation on half of the clean test set, ce, seed 0" in STUDY.cells[0].run_name(0).replace("kf", "ce")
+    assert STUDY.cells[0].run_name(0) == "asymmetric 40 %, clean validation, ce, seed 0"
 
 
 def test_runs_from_start_to_ledger(

@@ -12,7 +12,7 @@ METHODS = {
     "vista": "",
     "vista-light": "",
 }
-CLEAN_HALF = ", validation on half of the clean test set"
+CLEAN_HALF = ", clean validation"
 
 
 def _cells() -> list[Cell]:
