@@ -67,8 +67,7 @@ def draw(shown: list[Point]) -> str:
     for point in shown:
         if point.paper.value >= LOW:  # beta fixed at 1 is at chance, far below all others
             lines += _marks(point)
-    for place, (name, colour) in enumerate((*GROUPS.values(), OTHERS)):
-        x = LEFT + 120 * place
+    for x, (name, colour) in zip((LEFT, LEFT + 120, LEFT + 190, LEFT + 250), (*GROUPS.values(), OTHERS)):
         lines.append(f'<circle cx="{x + 5}" cy="{bottom + 66}" r="5" fill="{colour}"/>')
         lines.append(f'<text x="{x + 16}" y="{bottom + 70}">{name}</text>')
     lines.append(f'<circle cx="{LEFT + 5}" cy="{bottom + 94}" r="4" fill="#555555"/>')
