@@ -22,6 +22,7 @@ T = TypeVar("T")
 # Metavars of options that are empty by default.
 METAVARS = {
     "root": "DIR", "checkpoint_dir": "DIR", "padding": "N", "flip": "True|False", "noise_seed": "N", "split_seed": "N",
+    "labels": "FILE", "split_from": "RUN", "fold": "K/N",
     "label_column": "NAME", "image_column": "NAME", "text_column": "NAME", "tokenizer": "FOLDER",
     "backbone_lr": "RATE",
 }  # fmt: skip

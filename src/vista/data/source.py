@@ -85,6 +85,19 @@ class Source:
         return self.test_inputs if self.set_aside is None else np.asarray(self.test_inputs[self.set_aside])
 
     @cached_property
+    def sample_hashes(self) -> tuple[str, ...]:
+        """SHA-256 of each sample of `inputs`: the same wherever the sample is stored."""
+        if self.image_hashes is not None:
+            return self.image_hashes[: len(self.inputs)]
+        return tuple(self.hash_of(sample) for sample in range(len(self.inputs)))
+
+    def hash_of(self, sample: int) -> str:
+        """SHA-256 of one sample of `inputs`."""
+        if self.image_hashes is not None:
+            return self.image_hashes[sample]
+        return hashlib.sha256(np.ascontiguousarray(self.inputs[sample]).tobytes()).hexdigest()
+
+    @cached_property
     def inputs_hash(self) -> str:
         """SHA-256 of type, shape and bytes of the inputs; cached, a fraction of a second for CIFAR-100."""
         return _hash(self._content(0, len(self.inputs)))
