@@ -22,6 +22,7 @@ from vista.runs.record import EPOCHS, TEST, VAL_GIVEN, VAL_TRUE, Record
 
 Against = Literal["given", "true", "test"]
 SETS: dict[Against, str] = {"given": VAL_GIVEN, "true": VAL_TRUE, "test": TEST}
+LINES: dict[Against, str] = {"given": "val_accuracy", "true": "val_true_accuracy", "test": "test_accuracy"}
 TRUTH_KNOWN = ("symmetric", "asymmetric", "pairflip", "human")  # a label file does not say which labels are right
 
 
@@ -56,11 +57,23 @@ class Run:
             raise ValueError(f"{self.path} has no record of correctness against {against} labels")
         return self.record.correct(SETS[against])
 
+    def accuracy(self, against: Against = "given") -> Floats | None:
+        """Accuracy after each epoch: from the samples, or from the lines of a record that has none; None if unknown."""
+        if self.has(against):
+            return trajectory.intermediate_accuracy(self.correct(against))
+        found = [line.get(LINES[against]) for line in self.record.lines]
+        return None if None in found else np.array(found, dtype=np.float64)
+
+    @property
+    def has_samples(self) -> bool:
+        """Whether the record says which samples were right; the ledger keeps only accuracies of some runs."""
+        return self.has("given")
+
     @property
     def best_labels(self) -> Against:
         """The labels to measure forgetting against: the true labels where they are known, else the given ones."""
         kind = noise.parse(self.config["noise"]).kind if self.is_folder else None
-        known = self.has("true") and (kind in TRUTH_KNOWN or not self.is_folder)
+        known = self.accuracy("true") is not None and (kind in TRUTH_KNOWN or not self.is_folder)
         return "true" if known else "given"
 
     @property

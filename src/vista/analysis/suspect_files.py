@@ -15,6 +15,7 @@ from vista.files import atomic, reader, spreadsheet
 from vista.noise.label_files import are_ambiguous
 from vista.runs import folder as run_folder
 from vista.runs.folder import RunFolder
+from vista.runs.predictions import FILE as PREDICTIONS
 
 FORMAT = 1
 TABLE, LIST = "suspected_labels.csv", "suspected_labels.json"
@@ -108,8 +109,8 @@ def report(found: LabelIssues, count: int) -> dict[str, Any]:
 
 
 def run_report(folder: RunFolder, most: int) -> dict[str, Any] | None:
-    """The first ``most`` suspects of a run, from its teacher or from the list that `vista labels` wrote."""
-    if (folder.path / run_folder.TEACHER).exists():
+    """The first ``most`` suspects of a run, from its predictions or from the list that `vista labels` wrote."""
+    if any((folder.path / name).exists() for name in (run_folder.TEACHER, PREDICTIONS)):
         found = suspects.of_run(folder)
         return report(found, min(found.estimated, most))
     if not (folder.path / LIST).exists():

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from vista.analysis import trajectory
 from vista.analysis.groups import Group, common_labels
-from vista.analysis.runs import Against, Run
+from vista.analysis.runs import SETS, Against, Run
 from vista.metrics import mean_and_error
 
 
@@ -108,6 +108,12 @@ def _metric(name: str, factor: float) -> Callable[[Shown], float | None]:
     return of_run
 
 
+def _calibrated(shown: Shown) -> float | None:
+    """ECE with the temperature that was fitted after training; None in older runs and with too few labels."""
+    known = _metrics(shown)["best"].get("calibrated") if shown.is_over else None
+    return None if known is None else 100 * float(known["test"]["ece"])
+
+
 def _metrics(shown: Shown) -> dict[str, Any]:
     assert shown.run.metrics is not None
     return shown.run.metrics
@@ -115,13 +121,19 @@ def _metrics(shown: Shown) -> dict[str, Any]:
 
 def _validation(which: Literal["best", "last"]) -> Callable[[Shown], float | None]:
     def of_run(shown: Shown) -> float | None:
-        accuracy = trajectory.intermediate_accuracy(shown.correct("given"))
+        accuracy = shown.run.accuracy("given")
+        if accuracy is None:
+            return None
+        accuracy = accuracy[: shown.epochs]
         return 100 * float(accuracy.max() if which == "best" else accuracy[-1])
 
     return of_run
 
 
 def _gap(shown: Shown) -> float | None:
+    if not shown.run.has(shown.labels):
+        known = _metrics(shown)["deviation_gap"].get(SETS[shown.labels]) if shown.is_over else None
+        return None if known is None else 100 * float(known)
     return 100 * float(trajectory.deviation_gap(shown.correct(shown.labels)).mean())
 
 
@@ -141,6 +153,7 @@ COLUMNS = (
     Column("val_best", "val., best (%)", None, _validation("best")),
     Column("gap", "mean deviation gap (%)", "lower", _gap),
     Column("ece", "ECE (%)", "lower", _metric("ece", 100)),
+    Column("ece_calibrated", "ECE, calibrated (%)", "lower", _calibrated),
     Column("aurc", "AURC (%)", "lower", _metric("aurc", 100)),
     Column("anchors", "most anchors", None, _anchors, 0),
     Column("minutes", "minutes", None, _minutes, 1),

@@ -11,7 +11,7 @@ import tyro
 from rich.table import Table
 from rich.text import Text
 
-from vista.cli import errors, terminal
+from vista.cli import compare_runs, errors, terminal
 from vista.cli.arguments import Output, Preset, parse, train_config, training_flags
 from vista.cli.execute import execute
 from vista.runs.config import TrainConfig
@@ -21,7 +21,10 @@ from vista.training.events import Interrupted
 
 ABOUT = """Train every method with every seed on the same labels, and compare them.
 
-Finished runs are reused and interrupted runs are resumed, so the same command always continues."""
+Finished runs are reused and interrupted runs are resumed, so the same command always continues.
+
+`vista compare BEFORE AFTER` trains nothing: it tests two finished runs on the test labels of the second, for example
+before and after labels were corrected."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,8 @@ class CompareFlags(Output):
 
 
 def run(argv: list[str]) -> int:
+    if argv and not argv[0].startswith("-"):
+        return compare_runs.compare(argv)
     fields: list[Any] = [("compare", CompareFlags, CompareFlags()), *training_flags(argv, without=("method", "seed"))]
     read: Any = parse(dataclasses.make_dataclass("Compare", fields), argv, "compare", ABOUT)
     flags, base = read.compare, train_config(read)

@@ -25,15 +25,13 @@ ABOUT = """Write one self-contained HTML page of the runs, or their figures as f
 
 A run is a run folder, the folder of a TrajectoryRecorder, an .npz file of epochs x samples, or a folder with runs
 below it."""
-Name = Literal[
-    "forgetting", "marginal-coverage", "life-expectancy", "end-of-training", "contributing-set", "test-vs-validation"
-]
+Name = Literal["accuracy", "forgetting", "timeline", "marginal-coverage", "contributing-set", "test-vs-validation"]
 
 
 @dataclass(frozen=True)
 class Report:
     runs: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="RUN...")]
-    """Runs to draw; runs that differ only in their seeds are drawn as one, with a band."""
+    """Runs to draw; runs that differ only in their seeds are drawn as one, with whiskers."""
     out: Annotated[str | None, tyro.conf.arg(aliases=["-o"], metavar="FILE")] = None
     """The page, an .html file; default: report.html in the folder of the runs. With --figures no page by default."""
     figures: Annotated[str | None, tyro.conf.arg(metavar="DIR")] = None
@@ -45,7 +43,7 @@ class Report:
     open: bool = False
     """Open the page in the web browser."""
     watch: bool = False
-    """Update the page until all runs have finished."""
+    """Update the page in place until all runs have finished."""
     every: Annotated[float, tyro.conf.arg(metavar="SECONDS")] = 5.0
     """Interval between updates with --watch."""
 

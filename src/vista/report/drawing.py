@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from vista.analysis.groups import Group
-from vista.report import figures, style
+from vista.report import figures, series, style
 from vista.report.figures import Band
-from vista.report.style import ANCHORS_SHOWN, LIGHT, SECTIONS, Mark
+from vista.report.style import ANCHORS_SHOWN, LIGHT, REPLAYED, SECTIONS, LineStyle, Mark
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Format = Literal["png", "svg", "pdf"]
-INK, QUIET, BLUE, YELLOW, COVERED = (LIGHT[name] for name in ("ink", "quiet", "blue", "yellow", "covered"))
+Styles = dict[str, LineStyle]  # by the name of a group
+INK, QUIET, COVERED = (LIGHT[name] for name in ("ink", "quiet", "covered"))
 SETTINGS: Any = {
     "font.size": 9,
     "axes.titlesize": 10,
@@ -48,6 +49,7 @@ SETTINGS: Any = {
     "pdf.fonttype": 42,
 }
 MOST_COLUMNS = 4  # of panels
+MOST_LABELS = 8  # at the ends of curves
 MOST_LINES = 6  # a longer legend is placed below the axes, and so is one with a longer label than this:
 MOST_LETTERS = 60
 LINE_LETTERS = 80  # in a legend below the axes
@@ -65,16 +67,21 @@ def draw(name: str, groups: Sequence[Group]) -> Figure:
     """
     if name not in DRAWINGS:
         raise ValueError(f"figure must be one of {', '.join(DRAWINGS)}, got {name!r}")
-    data = [_printable(panel) for panel in figures.FIGURES[name](groups)]
+    shown = series.ordered(groups)
+    data = figures.FIGURES[name](figures.with_samples(shown) if name in figures.OF_SAMPLES else shown)
+    styles = {_escaped(own): style.line_style(place) for own, place in series.positions(shown).items()}
     with _settings() as make:
-        return DRAWINGS[name](make, data)
+        return DRAWINGS[name](make, [_printable(panel) for panel in data], styles)
 
 
 def _printable(panel: Any) -> Any:
     """Show bytes of a path that are not UTF-8 as escapes."""
     texts = {f.name: value for f in dataclasses.fields(panel) if isinstance(value := getattr(panel, f.name), str)}
-    escaped = {name: text.encode(errors="backslashreplace").decode() for name, text in texts.items()}
-    return dataclasses.replace(panel, **escaped)
+    return dataclasses.replace(panel, **{name: _escaped(text) for name, text in texts.items()})
+
+
+def _escaped(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -100,15 +107,57 @@ def save_all(groups: Sequence[Group], folder: Path, names: Sequence[str], format
     return paths
 
 
-def _forgetting(make: Any, panels: Sequence[figures.Forgetting]) -> Figure:
+def _accuracy(make: Any, panels: Sequence[figures.Accuracy], styles: Styles) -> Figure:
+    text = SECTIONS["accuracy"]
+    figure, (ax,) = figure_of(make, 1, 7.2, 3.8)
+    for place, panel in enumerate(panels):
+        line(ax, panel.curve, 100, styles[panel.name], panel.name, shift=place / len(panels))
+    restarts = sorted({epoch for panel in panels for epoch in panel.restarts})
+    for epoch in restarts:
+        ax.axvline(epoch - 0.5, color=QUIET, linewidth=0.8, linestyle=(0, (2, 3)), zorder=0.5)
+    if restarts:
+        ax.text(restarts[0], 0.02, f" {style.RESTART}", transform=ax.get_xaxis_transform(), color=QUIET, fontsize=8)
+    ax.set(xlabel=text.x, ylabel=f"{panels[0].what} (%)")
+    ax.set_ylim(bottom=0)
+    _label_ends(figure, ax, panels, styles)
+    return figure
+
+
+def _label_ends(figure: Figure, ax: Axes, panels: Sequence[figures.Accuracy], styles: Styles) -> None:
+    """Name each curve at its end, as near as possible; many curves have a legend instead."""
+    if len(panels) > MOST_LABELS or max(len(panel.name) for panel in panels) > MOST_LETTERS:
+        legend_of_lines(figure, ax, panels)
+        return
+    ends = [100 * float(panel.curve.mean[-1] if panel.final is None else panel.final.value) for panel in panels]
+    low, high = ax.get_ylim()
+    gap, places = 0.055 * (high - low), list[float]()
+    order = sorted(range(len(panels)), key=lambda k: ends[k])
+    for k in order:
+        places.append(ends[k] if not places else max(ends[k], places[-1] + gap))
+    excess = max(0.0, places[-1] - high)
+    for k, place in zip(order, places, strict=True):
+        colour = style.SERIES[styles[panels[k].name].colour]
+        epoch = len(panels[k].curve.mean)
+        if panels[k].final is not None:
+            ax.plot(epoch, ends[k], "D", color=colour, markerfacecolor="white", markersize=5, clip_on=False)
+        ax.annotate(f"{panels[k].name} {ends[k]:.1f}", (epoch, ends[k]), (1.04, place - excess), va="center",
+                    fontsize=8, textcoords=ax.get_yaxis_transform(), color=INK,
+                    arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 1.2})  # fmt: skip
+    whiskers = figures.whisker_label(panels)
+    fused = [f"◇ {style.FUSED}"] if any(panel.final is not None for panel in panels) else []
+    ax.set_title("; ".join([*([whiskers] if whiskers else []), *fused]), fontsize=8, color=QUIET, fontweight="normal")
+
+
+def _forgetting(make: Any, panels: Sequence[figures.Forgetting], styles: Styles) -> Figure:
     text = SECTIONS["forgetting"]
     figure, axes = figure_of(make, len(panels), 4.2, 3.2, sharey=True)
     for ax, panel in zip(axes, panels, strict=True):
         epochs = epochs_of(panel.accuracy)
         for name, mark in text.marks.items():
-            ax.bar(epochs, 100 * getattr(panel, name).mean, width=0.86, linewidth=0, **_fill(mark))
-        band_over_bars(ax, panel.accuracy, INK)
-        band_over_bars(ax, panel.residual, LIGHT["on-blue"])
+            band = getattr(panel, name)
+            ax.bar(epochs, 100 * band.mean, width=0.86, linewidth=0, **_fill(mark, styles[panel.name]))
+        whiskers(ax, panel.accuracy, 100, INK)
+        whiskers(ax, panel.residual, 100, INK, 0.5)
         ax.set(title=panel.name, xlabel=text.x, xlim=(0.3, len(epochs) + 0.7))
         ax.grid(axis="x", visible=False)
         note(ax, panel.note)
@@ -118,7 +167,7 @@ def _forgetting(make: Any, panels: Sequence[figures.Forgetting]) -> Figure:
     return figure
 
 
-def _marginal_coverage(make: Any, panels: Sequence[figures.MarginalCoverage]) -> Figure:
+def _marginal_coverage(make: Any, panels: Sequence[figures.MarginalCoverage], styles: Styles) -> Figure:
     text = SECTIONS["marginal-coverage"]
     lines, columns = stacked(panels)
     bars = [max(min(len(panel.states), ANCHORS_SHOWN), 2) + 1.5 for panel in panels]
@@ -131,11 +180,11 @@ def _marginal_coverage(make: Any, panels: Sequence[figures.MarginalCoverage]) ->
     for (left, right), panel in zip(pairs, panels, strict=True):
         largest = np.sort(np.argsort(-panel.gained, kind="stable")[:ANCHORS_SHOWN])
         rows = np.arange(len(largest))
-        share = 100 / panel.samples
+        share, colour = 100 / panel.samples, style.SERIES[styles[panel.name].colour]
         names = [f"epoch {state}" for state in panel.states[largest]]
-        left.barh(rows, share * panel.sizes[largest], color=YELLOW, height=0.72)
+        left.barh(rows, share * panel.sizes[largest], color=colour, alpha=style.PALE, height=0.72)
         right.barh(rows, share * panel.before[largest], color=COVERED, height=0.72)
-        right.barh(rows, share * panel.gained[largest], left=share * panel.before[largest], color=BLUE, height=0.72)
+        right.barh(rows, share * panel.gained[largest], left=share * panel.before[largest], color=colour, height=0.72)
         for y, k in zip(rows, largest, strict=True):
             numbers = f"+{panel.gained[k]}, weight {panel.weights[k]:.2f}"
             right.text(1.02, y, numbers, transform=right.get_yaxis_transform(), va="center", fontsize=8, color=INK)
@@ -152,68 +201,44 @@ def _marginal_coverage(make: Any, panels: Sequence[figures.MarginalCoverage]) ->
         right.set_title(f"{text.title.lower()}{more}")
     for left, right in pairs[-columns:]:
         left.set_xlabel(f"{text.x} right (%), best state first")
-        right.set_xlabel(f"{text.x} covered so far (%), new ones in blue")
+        right.set_xlabel(f"{text.x} covered so far (%), new ones in colour")
     return figure
 
 
-def _life_expectancy(make: Any, panels: Sequence[figures.LifeExpectancy]) -> Figure:
+def _timeline(make: Any, panels: Sequence[figures.Timeline], styles: Styles) -> Figure:
     from matplotlib.colors import LinearSegmentedColormap, LogNorm
 
-    text = SECTIONS["life-expectancy"]
+    text = SECTIONS["timeline"]
+    shown = [panel for panel in panels if panel.kept] or list(panels)
     ramp = LinearSegmentedColormap.from_list("ramp", style.RAMP)
-    rows, columns = stacked(panels)
-    figure: Figure = make(figsize=(7.2 if columns == 1 else 4.8 * columns, 2.5 * rows + 0.4), layout="constrained")
-    axes = axes_in(figure, rows, columns, len(panels), sharex=True, sharey=True)
-    shares = [100 * panel.by_age / (panel.samples * panel.seeds) for panel in panels]
-    highest = max(share.max() for share in shares)
-    lowest = min(100 / (panel.samples * panel.seeds) for panel in panels)
-    longest = [np.flatnonzero(panel.by_age.any(axis=1)).max(initial=-1) + 1 for panel in panels]  # over all seeds
-    tallest = max(*longest, *(panel.lifespans.high.max() for panel in panels))
+    figure, axes = figure_of(make, len(shown), 4.4, 3.6)
+    lowest = min((float(panel.weights[panel.weights > 0].min(initial=1)) for panel in shown), default=1.0)
     image: Any = None
-    for ax, panel, share in zip(axes, panels, shares, strict=True):
-        epochs = len(share)
-        norm = LogNorm(lowest, max(highest, 2 * lowest))
-        image = ax.imshow(np.ma.masked_equal(share, 0), origin="lower", aspect="auto", cmap=ramp, norm=norm,
-                          interpolation="nearest", extent=(0.5, epochs + 0.5, 0, epochs))  # fmt: skip
+    for ax, panel in zip(axes, shown, strict=True):
+        size = len(panel.weights) + 0.5
+        image = ax.imshow(np.ma.masked_equal(panel.weights, 0), origin="lower", aspect="auto", cmap=ramp,
+                          norm=LogNorm(min(lowest, 0.5), 1), interpolation="nearest",
+                          extent=(0.5, size, 0.5, size))  # fmt: skip
         ax.grid(visible=False)
-        if panel.lifespans.se is not None:
-            mark = text.marks["lifespans"]
-            line(ax, panel.lifespans, 1, mark.series, mark.label, dashed=False)
-        ax.set(title=panel.name, ylim=(0, tallest * 1.04 + 0.5))
-        note(ax, panel.note)
-    axes[0].set_xlim(0.5, max(map(len, shares)) + 0.5)  # shared by all
+        ax.set(title=panel.name, xlabel=text.x)
+        note(ax, panel.run if panel.kept else REPLAYED)
+        whole_numbers(ax.xaxis)
+        whole_numbers(ax.yaxis)
     for ax in leftmost(axes):
         ax.set_ylabel(text.y)
-    for ax in axes[-columns:]:
-        ax.set_xlabel(text.x)
-        ax.tick_params(labelbottom=True)
     bar = figure.colorbar(image, ax=axes, pad=0.015, aspect=28)
-    several = next((ax for ax, panel in zip(axes, panels, strict=True) if panel.seeds > 1), None)
-    bar.set_label(f"marginal coverage (% of validation samples{', mean of the seeds' if several else ''})")
+    bar.set_label("weight in the teacher")
     bar.ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     bar.ax.yaxis.set_minor_formatter(lambda value, _: "")
     bar.outline.set_visible(False)
-    if several is not None:
-        legend_below(figure, [several], panels)
     return figure
 
 
-def _end_of_training(make: Any, panels: Sequence[figures.EndOfTraining]) -> Figure:
-    text = SECTIONS["end-of-training"]
-    figure, (ax,) = figure_of(make, 1, 6.4, 3.2)
-    for series, panel in enumerate(panels):
-        line(ax, panel.share, 100, series, panel.name)
-    ax.set(xlabel=text.x, ylabel=text.y)
-    ax.set_ylim(bottom=0)
-    legend_of_lines(figure, ax, panels)
-    return figure
-
-
-def _contributing_set(make: Any, panels: Sequence[figures.ContributingSet]) -> Figure:
+def _contributing_set(make: Any, panels: Sequence[figures.ContributingSet], styles: Styles) -> Figure:
     text = SECTIONS["contributing-set"]
     figure, (ax,) = figure_of(make, 1, 6.4, 3.2)
-    for series, panel in enumerate(panels):
-        line(ax, panel.anchors, 1, series, panel.name + panel.detail)
+    for place, panel in enumerate(panels):
+        line(ax, panel.anchors, 1, styles[panel.name], panel.name + panel.detail, shift=place / len(panels))
     ax.set(xlabel=text.x, ylabel=text.y)
     whole_numbers(ax.yaxis)
     ax.set_ylim(bottom=0)
@@ -221,14 +246,15 @@ def _contributing_set(make: Any, panels: Sequence[figures.ContributingSet]) -> F
     return figure
 
 
-def _test_against_validation(make: Any, panels: Sequence[figures.TestAgainstValidation]) -> Figure:
+def _test_against_validation(make: Any, panels: Sequence[figures.TestAgainstValidation], styles: Styles) -> Figure:
     text = SECTIONS["test-vs-validation"]
     figure, axes = figure_of(make, len(panels), 3.6, 3.2, sharey=True)
     for ax, panel in zip(axes, panels, strict=True):
         for name, mark in text.marks.items():
             band = getattr(panel, name)
             if band is not None:
-                line(ax, band, 100, mark.series, mark.label)
+                own = dataclasses.replace(styles[panel.name], dash=mark.dash or (), marker=())
+                line(ax, band, 100, own, mark.label)
         ax.set(title=panel.name, xlabel=text.x)
     for ax in leftmost(axes):
         ax.set_ylabel(text.y)
@@ -236,11 +262,11 @@ def _test_against_validation(make: Any, panels: Sequence[figures.TestAgainstVali
     return figure
 
 
-DRAWINGS: dict[str, Callable[[Any, Any], Figure]] = {
+DRAWINGS: dict[str, Callable[[Any, Any, Styles], Figure]] = {
+    "accuracy": _accuracy,
     "forgetting": _forgetting,
+    "timeline": _timeline,
     "marginal-coverage": _marginal_coverage,
-    "life-expectancy": _life_expectancy,
-    "end-of-training": _end_of_training,
     "contributing-set": _contributing_set,
     "test-vs-validation": _test_against_validation,
 }
@@ -289,33 +315,34 @@ def epochs_of(band: Band) -> Any:
     return np.arange(1, len(band.mean) + 1)
 
 
-def _fill(mark: Mark) -> dict[str, Any]:
-    return {"color": LIGHT[mark.colour or ""], "label": mark.label}
+def _fill(mark: Mark, own: LineStyle) -> dict[str, Any]:
+    colour = style.SERIES[own.colour] if mark.colour is None else LIGHT[mark.colour]
+    return {"color": colour, "alpha": mark.opacity, "label": mark.label}
 
 
-def line(ax: Axes, band: Band, factor: float, series: int, label: str, *, dashed: bool = True) -> None:
-    """A mean and its band, in the style of the series."""
-    own = style.line_style(series)
+def line(ax: Axes, band: Band, factor: float, own: LineStyle, label: str, *, shift: float = 0.0) -> None:
+    """A mean with whiskers, in the style of its method."""
     colour = style.SERIES[own.colour]
     marker: Any = np.array(own.marker) * (1, -1) if own.marker else ""  # y points upwards here
     every = max(1, len(band.mean) // 12)
-    ax.plot(epochs_of(band), factor * band.mean, color=colour, linestyle=(0, own.dash) if own.dash and dashed else "-",
-            label=label, marker=marker, markersize=4.5, markevery=(series % every, every))  # fmt: skip
-    if band.se is not None:
-        ax.fill_between(epochs_of(band), factor * band.low, factor * band.high, color=colour, alpha=0.2, linewidth=0)
+    ax.plot(epochs_of(band), factor * band.mean, color=colour, linestyle=(0, own.dash) if own.dash else "-",
+            label=label, marker=marker, markersize=4.5, markevery=(own.colour % every, every))  # fmt: skip
+    whiskers(ax, band, factor, colour, shift)
     ax.set_xlim(0.5, max(np.size(drawn.get_xdata()) for drawn in ax.lines) + 0.5)  # the longest run
     whole_numbers(ax.xaxis)
 
 
-def band_over_bars(ax: Axes, band: Band, colour: str) -> None:
-    """A band around the tops of bars, one step per epoch."""
+def whiskers(ax: Axes, band: Band, factor: float, colour: str, shift: float = 0.0) -> None:
+    """Whiskers at the last epoch and at about ten before it; ``shift`` keeps those of several curves apart."""
     if band.se is None:
         return
-    edges = np.arange(len(band.mean) + 1) + 0.5
-    low, high = (100 * np.append(values, values[-1]) for values in (band.low, band.high))
-    ax.fill_between(edges, low, high, step="post", facecolor=colour, alpha=0.28, linewidth=0)
-    for values in (low, high):
-        ax.step(edges, values, where="post", color=colour, linewidth=0.6, alpha=0.8)
+    count = len(band.mean)
+    every = max(1, math.ceil(count / 10))
+    first = (count - 1 + int(shift * every)) % every
+    at = np.unique(np.append(np.arange(first, max(count - every // 2, 1), every), count - 1))
+    ax.errorbar(
+        at + 1, factor * band.mean[at], factor * band.se[at], fmt="none", ecolor=colour, elinewidth=1.0, capsize=2
+    )
 
 
 def note(ax: Axes, text: str) -> None:
@@ -350,8 +377,8 @@ def legend_of_lines(figure: Figure, ax: Axes, panels: Sequence[Any]) -> None:
 
 
 def _entries(axes: Sequence[Axes], panels: Sequence[Any]) -> tuple[list[Any], list[str]]:
-    """Handles and labels of a legend: each label once, and the bands if the panels have any."""
-    from matplotlib.patches import Patch
+    """Handles and labels of a legend: each label once, and the whiskers if the panels have any."""
+    from matplotlib.lines import Line2D
 
     handles, labels = list[Any](), list[str]()
     for ax in axes:
@@ -359,8 +386,8 @@ def _entries(axes: Sequence[Axes], panels: Sequence[Any]) -> tuple[list[Any], li
             if label not in labels:
                 handles.append(handle)
                 labels.append(label)
-    band = figures.band_label(panels)
-    if band is not None:
-        handles.append(Patch(facecolor=QUIET, alpha=0.35))
-        labels.append(band)
+    whisker = figures.whisker_label(panels)
+    if whisker is not None:
+        handles.append(Line2D([], [], color=QUIET, marker="|", markersize=9, linestyle="none"))
+        labels.append(whisker)
     return handles, labels

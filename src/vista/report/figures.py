@@ -1,7 +1,8 @@
 """The data of every figure: pure functions from groups of runs to arrays, for ``drawing.py`` and the page.
 
-Shares are fractions. A group with several seeds is drawn as their mean with a band of one standard error to either
-side. The anchors cannot be averaged; those panels show the first run of the group and name it.
+Shares are fractions. A group with several seeds is drawn as their mean with whiskers of one standard error to either
+side. The anchors cannot be averaged; those panels show the first run of the group and name it. Figures of samples need
+the groups of :func:`with_samples`.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ class Band:
 
     @property
     def low(self) -> Floats:
-        """Lower edge of the band."""
+        """Lower end of the whiskers."""
         return self.mean if self.se is None else self.mean - self.se
 
     @property
     def high(self) -> Floats:
-        """Upper edge of the band."""
+        """Upper end of the whiskers."""
         return self.mean if self.se is None else self.mean + self.se
 
 
@@ -58,6 +59,22 @@ class Mean:
         """``value`` or ``value ± se``, times ``factor``."""
         error = "" if self.se is None else f" ± {factor * self.se:.{digits}f}"
         return f"{factor * self.value:.{digits}f}{error}"
+
+
+@dataclass(frozen=True, eq=False)
+class Accuracy:
+    """Accuracy per epoch of one method, for the axis that all methods share."""
+
+    name: str
+    against: Against
+    curve: Band
+    final: Mean | None  # of the metrics, where it is not the end of the curve
+    restarts: tuple[int, ...]  # epochs that start with a higher learning rate after a falling one
+
+    @property
+    def what(self) -> str:
+        """Which accuracy it is."""
+        return "test accuracy" if self.against == "test" else f"validation accuracy on {self.against} labels"
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,27 +109,6 @@ class MarginalCoverage:
 
 
 @dataclass(frozen=True, eq=False)
-class LifeExpectancy:
-    """``by_age[a, s - 1]``: samples that state s adds at epoch s + a, summed over the seeds."""
-
-    name: str
-    seeds: int
-    samples: int  # of one seed
-    by_age: Counts
-    lifespans: Band
-    mean_lifespan: Mean
-    note: str
-
-
-@dataclass(frozen=True, eq=False)
-class EndOfTraining:
-    """Share of the validation set that each state adds to the better-ranked ones, ranked over all states at the end."""
-
-    name: str
-    share: Band
-
-
-@dataclass(frozen=True, eq=False)
 class ContributingSet:
     """Number of anchors after each epoch."""
 
@@ -135,7 +131,7 @@ class TestAgainstValidation:
 
 @dataclass(frozen=True, eq=False)
 class ForgottenClasses:
-    """Validation samples per class, summed over the runs of a group; the class that lost the largest share first."""
+    """Validation samples per class, summed over the runs of a group; the class that lost most over all groups first."""
 
     name: str
     against: Against
@@ -154,6 +150,40 @@ class Timeline:
     run: str
     kept: bool
     weights: Floats
+
+
+def with_samples(groups: Sequence[Group]) -> list[Group]:
+    """The groups without the runs whose record holds no single samples; groups that are then empty are left out."""
+    kept = [(group, tuple(run for run in group.runs if run.has_samples)) for group in groups]
+    return [dataclasses.replace(group, runs=runs) for group, runs in kept if runs]
+
+
+def accuracy(groups: Sequence[Group]) -> list[Accuracy]:
+    """Test accuracy of every group; validation accuracy if a run has no test set."""
+    runs = [run for group in groups for run in group.runs]
+    against: Against = "test" if all(run.accuracy("test") is not None for run in runs) else "given"
+    panels = []
+    for group in groups:
+        curves = [found[: group.epochs] for run in group.runs if (found := run.accuracy(against)) is not None]
+        panels.append(Accuracy(group.name, against, _band(curves), _fused(group, against, curves), _restarts(group)))
+    return panels
+
+
+def _fused(group: Group, against: Against, curves: Sequence[Floats]) -> Mean | None:
+    """The final accuracy of a method that fuses predictions; None if it is the end of the curves."""
+    if against != "test" or any(run.metrics is None for run in group.runs):
+        return None
+    known = [float(run.metrics["last"]["test"]["top1"]) for run in group.runs if run.metrics is not None]
+    is_end = np.allclose(known, [curve[-1] for curve in curves], atol=5e-4)
+    return None if is_end else Mean(*mean_and_error(known))
+
+
+def _restarts(group: Group) -> tuple[int, ...]:
+    rates = [line.get("lr") for line in group.runs[0].record.lines[: group.epochs]]
+    if not all(isinstance(rate, int | float) for rate in rates):
+        return ()
+    steps = np.diff(np.array(rates, dtype=np.float64))
+    return tuple(int(k) + 3 for k in np.flatnonzero((steps[1:] > 0) & (steps[:-1] < 0)))
 
 
 def forgetting(groups: Sequence[Group], against: Against | None = None) -> list[Forgetting]:
@@ -211,37 +241,6 @@ def _marginal_coverage(group: Group, run: Run) -> MarginalCoverage:
     )
 
 
-def life_expectancy(groups: Sequence[Group], tau: float = 0.0) -> list[LifeExpectancy]:
-    """Credit by age, always replayed: all groups must have the same tolerance to be comparable."""
-    panels = []
-    for group in groups:
-        matrices = _matrices(group, "given")
-        tables = [trajectory.credit(correct, tau) for correct in matrices]
-        spans = [trajectory.lifespans(table) for table in tables]
-        mean_lifespan = _mean(spans)
-        panels.append(
-            LifeExpectancy(
-                name=group.name,
-                seeds=len(group.runs),
-                samples=matrices[0].shape[1],
-                by_age=np.sum([trajectory.by_age(table) for table in tables], axis=0),
-                lifespans=_band(spans),
-                mean_lifespan=mean_lifespan,
-                note=f"mean lifespan {mean_lifespan.show(1, 1)} epochs",
-            )
-        )
-    return panels
-
-
-def end_of_training(groups: Sequence[Group]) -> list[EndOfTraining]:
-    """One sweep over all states of each run at its end."""
-
-    def share(correct: trajectory.Matrix) -> Floats:
-        return np.asarray(trajectory.end_of_training_coverage(correct) / correct.shape[1])
-
-    return [EndOfTraining(g.name, _band([share(correct) for correct in _matrices(g, "given")])) for g in groups]
-
-
 def contributing_set(groups: Sequence[Group]) -> list[ContributingSet]:
     """Number of anchors of each group, by its own tolerance; a method that keeps none is replayed as VISTA Basic."""
     return [_contributing_set(group, group.runs[0]) for group in groups]
@@ -265,9 +264,8 @@ def test_against_validation(groups: Sequence[Group]) -> list[TestAgainstValidati
     """Accuracy curves; None where a run of the group lacks the set."""
 
     def curve(group: Group, against: Against) -> Band | None:
-        if not all(run.has(against) for run in group.runs):
-            return None
-        return _band([trajectory.intermediate_accuracy(correct) for correct in _matrices(group, against)])
+        found = [own[: group.epochs] for run in group.runs if (own := run.accuracy(against)) is not None]
+        return _band(found) if len(found) == len(group.runs) else None
 
     panels = []
     for group in groups:
@@ -279,25 +277,36 @@ def test_against_validation(groups: Sequence[Group]) -> list[TestAgainstValidati
 
 
 def forgotten_classes(groups: Sequence[Group]) -> list[ForgottenClasses]:
-    """Forgetting per class, for the groups whose validation labels are known."""
+    """Forgetting per class, for the groups whose validation labels are known; all panels have the same classes."""
     labels = common_labels(groups)
+    known = [(g, own) for g in groups if (own := _validation_labels(g, labels)) and g.runs[0].classes is not None]
+    if len({group.runs[0].classes for group, _ in known}) > 1:
+        known = known[:1]
+    found, shares = [], []
+    for group, own in known:
+        size = len(group.runs[0].classes or ())
+        pairs = zip(_matrices(group, labels), own, strict=True)
+        found.append([forgotten.per_class(correct, mine, size) for correct, mine in pairs])
+        lost, samples = (np.stack([getattr(one, name) for one in found[-1]]) for name in ("lost", "samples"))
+        shares.append(_band_of_known(lost, samples))
+    if not known:
+        return []
+    order = np.argsort(-np.mean([share.mean for share in shares], axis=0), kind="stable")
     panels = []
-    for group in groups:
-        classes = group.runs[0].classes
-        known = [run.val_true if labels == "true" else run.val_labels for run in group.runs]
-        if classes is None or any(own is None for own in known):
-            continue
-        matrices = zip(_matrices(group, labels), known, strict=True)
-        found = [forgotten.per_class(correct, own, len(classes)) for correct, own in matrices if own is not None]
+    for (group, _), runs, share in zip(known, found, shares, strict=True):
         samples, lost, times = (
-            np.sum([getattr(one, field) for one in found], axis=0) for field in ("samples", "lost", "times_lost")
+            np.sum([getattr(one, name) for one in runs], axis=0)[order] for name in ("samples", "lost", "times_lost")
         )
-        share = _band_of_known(np.stack([one.lost for one in found]), np.stack([one.samples for one in found]))
-        order = np.argsort(-share.mean, kind="stable")
-        names = tuple(classes[k] for k in order)
-        share = Band(share.mean[order], None if share.se is None else share.se[order], share.seeds)
-        panels.append(ForgottenClasses(group.name, labels, names, samples[order], lost[order], times[order], share))
+        names = tuple((group.runs[0].classes or ())[k] for k in order)
+        band = Band(share.mean[order], None if share.se is None else share.se[order], share.seeds)
+        panels.append(ForgottenClasses(group.name, labels, names, samples, lost, times, band))
     return panels
+
+
+def _validation_labels(group: Group, labels: Against) -> list[NDArray[np.int64]]:
+    """The labels of each run, or nothing where a run lacks them."""
+    known = [run.val_true if labels == "true" else run.val_labels for run in group.runs]
+    return [own for own in known if own is not None] if all(own is not None for own in known) else []
 
 
 def timeline(groups: Sequence[Group]) -> list[Timeline]:
@@ -311,17 +320,18 @@ def timeline(groups: Sequence[Group]) -> list[Timeline]:
 
 
 FIGURES: dict[str, Callable[[Sequence[Group]], Sequence[Any]]] = {
+    "accuracy": accuracy,
     "forgetting": forgetting,
+    "timeline": timeline,
     "marginal-coverage": marginal_coverage,
-    "life-expectancy": life_expectancy,
-    "end-of-training": end_of_training,
     "contributing-set": contributing_set,
     "test-vs-validation": test_against_validation,
 }
+OF_SAMPLES = ("forgetting", "timeline", "marginal-coverage", "contributing-set")
 
 
-def band_label(panels: Sequence[Any]) -> str | None:
-    """Legend of the bands in these panels, or None without a band."""
+def whisker_label(panels: Sequence[Any]) -> str | None:
+    """Legend of the whiskers in these panels, or None without whiskers."""
     values = [getattr(panel, field.name) for panel in panels for field in dataclasses.fields(panel)]
     seeds = sorted({value.seeds for value in values if isinstance(value, Band) and value.se is not None})
     if not seeds:

@@ -21,7 +21,7 @@ from vista.files import atomic
 from vista.report import style
 from vista.report.payload import payload
 
-SCRIPTS = ("charts.js", "sections.js", "gallery.js")
+SCRIPTS = ("charts.js", "sections.js", "gallery.js", "open.js")
 
 
 def write_page(runs: Sequence[Run], path: Path, *, watching: bool = False, refresh_seconds: int = 5) -> None:
@@ -30,24 +30,28 @@ def write_page(runs: Sequence[Run], path: Path, *, watching: bool = False, refre
     Args:
         runs: Runs from :func:`vista.analysis.read_runs`.
         path: The HTML file.
-        watching: Whether the page reloads itself.
-        refresh_seconds: Interval between two reloads.
+        watching: Whether the page updates itself in place.
+        refresh_seconds: Interval between two updates.
     """
-    text = page(payload(runs, watching=watching), refresh_seconds if watching else None)
+    text = page(payload(runs, watching=watching) | {"refresh_seconds": refresh_seconds})
     atomic.write(path, text.encode(errors="backslashreplace"))
 
 
-def page(data: dict[str, Any], refresh_seconds: int | None = None) -> str:
+def page(data: dict[str, Any]) -> str:
     """The HTML text of a payload."""
     assets = files("vista.report")
     styles = style.css() + assets.joinpath("page.css").read_text("utf-8")
     script = "\n".join(assets.joinpath(name).read_text("utf-8") for name in SCRIPTS)
-    policy = f"default-src 'none'; img-src data:; style-src '{_hash(styles)}'; script-src '{_hash(script)}'"
-    refresh = "" if refresh_seconds is None else f'<meta http-equiv="refresh" content="{refresh_seconds}">\n'
+    # A page that updates itself reads its own file again in a frame, because a page from a file may not fetch anything.
+    frames = "; frame-src file: http: https:" if data["watching"] else ""
+    policy = f"default-src 'none'; img-src data:; style-src '{_hash(styles)}'; script-src '{_hash(script)}'{frames}"
+    icon = base64.b64encode(assets.joinpath("favicon.svg").read_bytes()).decode()
     parts = {
         "policy": policy,
-        "refresh": refresh,
-        "title": html.escape(data["title"]),
+        "title": html.escape(data["headline"]),
+        "description": html.escape(data["detail"] or data["subtitle"]),
+        "about": html.escape(data["title"]),
+        "icon": f"data:image/svg+xml;base64,{icon}",
         "style": styles,
         "data": safe_json(data),
         "script": script,

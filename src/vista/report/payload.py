@@ -12,15 +12,15 @@ import vista
 from vista.analysis import suspect_files
 from vista.analysis.groups import Group, common_labels, grouped
 from vista.analysis.runs import Run
-from vista.analysis.table import COLUMNS, comparison
-from vista.analysis.trajectory import best_epoch
-from vista.report import figures, images, style
+from vista.analysis.table import COLUMNS, Row, comparison
+from vista.report import figures, images, sample_paths, series, style, summary
 from vista.runs import folder
 from vista.runs.folder import RunFolder
+from vista.runs.predictions import FILE as PREDICTIONS
 
 MOST_SUSPECTS = 500
 WEIGHTS = {
-    "coverage": "The weight of a state is its share of all the blue.",
+    "coverage": "The weight of a state is its share of all that is in colour.",
     "accuracy": "Every past state is in the teacher, weighted by its accuracy.",
     "uniform": "Every past state is in the teacher, with equal weights.",
 }
@@ -31,30 +31,32 @@ def payload(runs: Sequence[Run], *, watching: bool = False) -> dict[str, Any]:
 
     Args:
         runs: Runs from :func:`vista.analysis.read_runs`.
-        watching: Whether the page reloads itself.
+        watching: Whether the page updates itself.
 
     Returns:
         JSON values for :func:`vista.report.page.page`.
     """
     begun = [run for run in runs if len(run)]
-    groups = grouped(begun)
+    groups, everything = series.ordered(grouped(begun)), series.ordered(grouped(runs))
     first = runs[0]
     known = {name: first.config.get(name) for name in ("data", "noise")}
     epochs = max(len(run) for run in runs)
     what = _isolated(f"{known['data']}, noise {known['noise']}" if known["data"] else first.name)
     waiting = len(runs) - len(begun)
+    rows, suspects = comparison(groups), _suspects(groups)
     return {
-        "title": " and ".join(_listed([_isolated(group.name) for group in grouped(runs)]))
+        "title": " and ".join(_listed([_isolated(group.name) for group in everything]))
         + (f" on {_isolated(str(known['data']))}" if known["data"] else ""),
+        **_summary(groups, rows, known["noise"], suspects),
         "subtitle": f"{what}; {counted(len(runs), 'run')}, {counted(epochs, 'epoch')}"
         + (f"; {waiting} still in epoch 1" if waiting else ""),
         "footer": f"Written by vista {vista.__version__} from the records of the runs.",
         "watching": watching,
-        "style": style.for_page(len(groups)),
-        "table": _table(groups),
+        "style": style.for_page(series.positions(everything)),
+        "table": _table(groups, rows),
         **_figures(groups),
-        "suspects": _suspects(groups),
-        "runs": [_described(group, run) for group in grouped(runs) for run in group.runs],
+        "suspects": suspects,
+        "runs": [_described(group, run) for group in everything for run in group.runs],
     }
 
 
@@ -77,8 +79,20 @@ def _described(group: Group, run: Run) -> dict[str, Any]:
     return {"group": group.name, "path": str(run.path), "config": config, "environment": run.environment}
 
 
-def _table(groups: Sequence[Group]) -> dict[str, Any]:
-    rows = comparison(groups)
+def _summary(
+    groups: Sequence[Group], rows: Sequence[Row], noise: Any, suspects: dict[str, Any] | None
+) -> dict[str, Any]:
+    if not groups:
+        return {"headline": summary.NOT_BEGUN, "detail": "", "tiles": []}
+    found = summary.result(groups, rows, figures.accuracy(groups))
+    return {
+        "headline": summary.headline(found, noise if isinstance(noise, str) else None),
+        "detail": summary.detail(found),
+        "tiles": _plain(summary.tiles(found, suspects)),
+    }
+
+
+def _table(groups: Sequence[Group], rows: Sequence[Row]) -> dict[str, Any]:
     shown = [c for c in COLUMNS if any(row.cells[c.key] is not None for row in rows)]
     judged = {"gap": f", {common_labels(groups)} labels"}
     columns = [{"key": c.key, "title": c.title + judged.get(c.key, ""), "digits": c.digits} for c in shown]
@@ -86,31 +100,48 @@ def _table(groups: Sequence[Group]) -> dict[str, Any]:
 
 
 def _figures(groups: Sequence[Group]) -> dict[str, Any]:
-    """Panels by figure, and the legend of each figure's bands."""
+    """Panels by figure, the legend of each figure's whiskers, and what cannot be drawn."""
     if not groups:
-        return {"figures": None, "bands": {}}
-    panels = {name: make(groups) for name, make in figures.FIGURES.items()}
-    panels["forgotten-classes"] = figures.forgotten_classes(groups)
-    data = {name: _plain(own) for name, own in panels.items() if name != "life-expectancy"}
+        return {"figures": None, "whiskers": {}, "not_shown": None, "paths": None}
+    sampled = figures.with_samples(groups)
+    panels = {
+        name: list(make(sampled if name in figures.OF_SAMPLES else groups))
+        for name, make in figures.FIGURES.items()
+        if name != "timeline"
+    }
+    panels["forgotten-classes"] = figures.forgotten_classes(sampled) if sampled else []
+    data = {name: _plain(own) for name, own in panels.items()}
     for panel in data["marginal-coverage"]:
         panel["weighting"] = _explain_weights(panel.pop("options"))
-    data["life-expectancy"] = [
-        {
-            "name": panel.name,
-            "seeds": panel.seeds,
-            "samples": panel.samples,
-            "lifespans": _plain(panel.lifespans),
-            "note": panel.note,
-            "columns": [[0, *_trimmed(column.tolist())] for column in panel.by_age.T],
-        }
-        for panel in panels["life-expectancy"]
-    ]
-    lines = figures.timeline(groups)
+    lines = figures.timeline(sampled)
     data["timeline"] = [
         {"name": line.name, "run": line.run, "kept": line.kept, "columns": _since_birth(line.weights)}
         for line in ([line for line in lines if line.kept] or lines)
     ]
-    return {"figures": data, "bands": {name: figures.band_label(own) for name, own in panels.items()}}
+    return {
+        "figures": data,
+        "whiskers": {name: figures.whisker_label(own) for name, own in panels.items()},
+        "not_shown": _not_shown(groups),
+        "paths": sample_paths.validation_paths(sampled),
+    }
+
+
+def _not_shown(groups: Sequence[Group]) -> str | None:
+    """Which runs the figures of samples lack; None if they show all."""
+    lacking = {g.name: [run for run in g.runs if not run.has_samples] for g in groups}
+    parts = []
+    for group in groups:
+        own = lacking[group.name]
+        if len(own) == len(group.runs):
+            parts.append(group.name)
+        elif own:
+            parts.append(f"{group.name} with seed {', '.join(str(run.seed) for run in own)}")
+    if not parts:
+        return None
+    return (
+        "The records of these runs hold accuracies but not which samples were right, so that the figures of samples do "
+        f"not show them: {'; '.join(parts)}."
+    )
 
 
 def _explain_weights(options: dict[str, Any]) -> str:
@@ -136,30 +167,19 @@ def _trimmed(values: list[Any]) -> list[Any]:
 
 
 def _suspects(groups: Sequence[Group]) -> dict[str, Any] | None:
-    """Suspects of the run with the highest validation accuracy among those with a teacher or a list of suspects."""
-    files = (folder.TEACHER, suspect_files.LIST)
+    """Suspects of the run with the highest validation accuracy among those that can judge labels."""
+    files = (folder.TEACHER, PREDICTIONS, suspect_files.LIST)
     able = [r for g in groups for r in g.runs if r.is_folder and any((r.path / name).exists() for name in files)]
     if not able:
         return None
-    run = max(able, key=lambda r: float(r.correct("given")[best_epoch(r.correct("given")) - 1].mean()))
+    run = max(able, key=lambda r: float(r.correct("given").mean(axis=1).max()))
     found = suspect_files.run_report(RunFolder(run.path), MOST_SUSPECTS)
     assert found is not None
     rows: list[dict[str, Any]] = [
-        {key: value for key, value in row.items() if key != "file" and not key.endswith("_name")}
-        for row in found["suspects"]
+        {key: value for key, value in row.items() if not key.endswith("_name")} for row in found["suspects"]
     ]
-    about = f"about {found['estimated']:,} of {found['samples']:,} labels look wrong"
-    none = f"none of {found['samples']:,} labels looks wrong"
-    chosen = f", the run with the highest validation accuracy of {len(able)} with a teacher" if len(able) > 1 else ""
-    note = f"Found by {_isolated(str(run.path))}{chosen}: {about if found['estimated'] else none}"
     quality = found["quality"]
-    if quality is not None and quality["auroc"] is not None:
-        note += (
-            f"; {quality['wrong']:,} are wrong. AUROC {quality['auroc']:.4f}, average precision "
-            f"{quality['average_precision']:.4f}"
-        )
-    if found["estimated"] > len(rows):
-        note += f". The first {len(rows)} are shown; the command vista labels writes all"
+    note = _suspects_note(run, len(able), found, len(rows))
     try:
         known = RunFolder(run.path).data().inputs_hash  # None in older runs
         data, root, own = (run.config[name] for name in ("data", "root", "own_validation"))
@@ -169,7 +189,38 @@ def _suspects(groups: Sequence[Group]) -> dict[str, Any] | None:
         uris, note = [], f"{note}. No images: {error}"
     for row, uri in zip(rows, uris):
         row["image"] = uri
-    return {"rows": rows, "classes": list(run.classes or ()), "note": f"{note}."}
+    paths = sample_paths.predicted_paths(RunFolder(run.path), [row["id"] for row in rows])
+    for row in rows:
+        if row["id"] in paths:
+            row["path"] = paths[row["id"]]
+    return {
+        "rows": rows,
+        "classes": list(run.classes or ()),
+        "note": f"{note}.",
+        "run": run.name,
+        "estimated": found["estimated"],
+        "samples": found["samples"],
+        "interval": found.get("interval"),
+        "wrong": None if quality is None else quality["wrong"],
+    }
+
+
+def _suspects_note(run: Run, able: int, found: dict[str, Any], shown: int) -> str:
+    about = f"about {found['estimated']:,} of {found['samples']:,} labels look wrong"
+    none = f"none of {found['samples']:,} labels looks wrong"
+    chosen = f", the run with the highest validation accuracy of {able} that judge labels" if able > 1 else ""
+    note = f"Found by {_isolated(str(run.path))}{chosen}: {about if found['estimated'] else none}"
+    quality = found["quality"]
+    if quality is not None and quality["auroc"] is not None:
+        note += (
+            f"; {quality['wrong']:,} are wrong. AUROC {quality['auroc']:.4f}, average precision "
+            f"{quality['average_precision']:.4f}"
+        )
+    if found.get("caution"):
+        note += f". {found['caution'].removesuffix('.')}"
+    if found["estimated"] > shown:
+        note += f". The first {shown} are shown; the command vista labels writes all"
+    return note
 
 
 def _plain(value: Any) -> Any:

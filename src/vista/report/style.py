@@ -15,16 +15,18 @@ Polygon = tuple[tuple[float, float], ...]
 
 LIGHT = {
     "ground": "#f6f7f8", "card": "#ffffff", "ink": "#1d2126", "quiet": "#5d6672", "line": "#e2e5e9", "hover": "#eef1f5",
-    "yellow": "#f2c230", "blue": "#1f5a9e", "on-blue": "#ffffff", "accent": "#1f5a9e", "covered": "#e4e7eb",
+    "accent": "#1f5a9e", "covered": "#e4e7eb",
     "wrong": "#a34a05",
 }  # fmt: skip
 DARK = {
     "ground": "#12151a", "card": "#1a1e25", "ink": "#e7eaee", "quiet": "#9aa4b1", "line": "#2e343d", "hover": "#252b34",
-    "yellow": "#e9bd3a", "blue": "#3f7fc8", "on-blue": "#ffffff", "accent": "#7fb2ec", "covered": "#333a45",
+    "accent": "#7fb2ec", "covered": "#333a45",
     "wrong": "#f0924a",
 }  # fmt: skip
-SERIES = ("#1f5a9e", "#d1610a", "#118c6a", "#b0508f", "#22262b", "#4d9bc9")
-SERIES_DARK = ("#6aa5ea", "#f0924a", "#4cc9a0", "#dd8fc2", "#e7eaee", "#9bd0ee")
+# One colour per method: the first is the baseline's, and no other method has it.
+SERIES = ("#7b8490", "#1f5a9e", "#d1610a", "#118c6a", "#b0508f", "#8a6d00", "#4d9bc9")
+SERIES_DARK = ("#9aa4b1", "#6aa5ea", "#f0924a", "#4cc9a0", "#dd8fc2", "#d9bb4a", "#9bd0ee")
+PALE = 0.35  # opacity of the part of a bar that was forgotten
 # Heat maps, from low to high: monotonic in lightness, the lowest closest to the background.
 RAMP = ("#f7de6e", "#aaaa80", "#566c8c", "#0e2a58")
 RAMP_DARK = ("#2c4268", "#546f8a", "#9e9b7a", "#ffde54")
@@ -55,22 +57,25 @@ class LineStyle:
 
 
 def line_style(series: int) -> LineStyle:
-    """The style of a series by its position; the first 216 differ.
+    """The style of a method by its position, 0 for the baseline; the first 217 differ.
 
     Each round through the colours has its own marker and shifts the dashes.
     """
-    turn = series // len(SERIES)
-    dash = DASHES[(series + turn + turn // len(MARKERS)) % len(DASHES)]
-    return LineStyle(series % len(SERIES), dash, MARKERS[turn % len(MARKERS)])
+    if series == 0:
+        return LineStyle(0, (), ())
+    turn, place = divmod(series - 1, len(SERIES) - 1)
+    dash = DASHES[(place + turn + turn // len(MARKERS)) % len(DASHES)]
+    return LineStyle(1 + place, dash, MARKERS[turn % len(MARKERS)])
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A legend entry: an area in a named colour, or the line of a series."""
+    """A legend entry: an area in a named colour or in that of the method, or a line with these dashes."""
 
     label: str
-    colour: str | None = None  # in LIGHT and DARK
-    series: int = 0
+    colour: str | None = None  # in LIGHT and DARK; None for the colour of the method
+    opacity: float = 1.0
+    dash: tuple[float, ...] | None = None  # None for an area
 
 
 @dataclass(frozen=True)
@@ -85,21 +90,50 @@ class Section:
 
 
 SECTIONS = {
+    "accuracy": Section("Result", "", "epoch", "accuracy (%)"),
     "comparison": Section(
         "Comparison",
         "Means over the seeds with standard errors; the best value of each column is bold. Validation labels that were "
         "split off the training set carry its label noise. Synthetic noise leaves test labels unchanged, but test "
         "samples of the same folder or file contain its wrong labels. The test set selects nothing.",
     ),
+    "suspects": Section(
+        "Labels to check",
+        "Samples whose given label is least likely, relative to what is usual for the class. Above a score of 0.5 "
+        "another class is more likely.",
+    ),
+    "paths": Section(
+        "One sample’s path",
+        "Choose a sample to see each epoch of its training, one row per method.",
+        "epoch",
+    ),
     "forgetting": Section(
         "What was forgotten",
-        "Yellow: the validation samples that are right at an epoch. Blue: those of them that are still right at the "
-        "end. The yellow above the blue was learned and then forgotten.",
+        "Full bars: validation samples that are right at an epoch. Dark part: those of them that are still right at "
+        "the end. The pale part was learned and then forgotten.",
         "epoch",
         "validation samples (%)",
         {
-            "accuracy": Mark("right at this epoch", "yellow"),
-            "residual": Mark("of those, still right at the end", "blue"),
+            "accuracy": Mark("right at this epoch, wrong at the end", opacity=PALE),
+            "residual": Mark("still right at the end"),
+        },
+    ),
+    "forgotten-classes": Section(
+        "Forgotten classes",
+        "For each class, the share of validation samples that were right at some epoch and are wrong at the end. The "
+        "classes that lost most come first, in the same order for all methods.",
+    ),
+    "test-vs-validation": Section(
+        "Test and validation accuracy",
+        "Synthetic noise leaves test labels unchanged, but validation labels that were split off the training set "
+        "carry it, so that their accuracy is lower. Test labels from the same folder or file can be wrong too. If both "
+        "curves rise and fall together, the validation set is a good guide.",
+        "epoch",
+        "accuracy (%)",
+        {
+            "test": Mark("test", dash=()),
+            "validation_true": Mark("validation, true labels", dash=(4, 2)),
+            "validation": Mark("validation, given labels", dash=(1.2, 1.6)),
         },
     ),
     "timeline": Section(
@@ -111,31 +145,15 @@ SECTIONS = {
     ),
     "marginal-coverage": Section(
         "What each anchor adds",
-        "The anchors at the end, best-ranked first. Grey: samples that better-ranked anchors already cover. Blue: "
-        "samples that this anchor adds. Yellow line: all samples that it gets right. The numbers are the samples "
-        "that it adds and its weight in the teacher.",
+        "The anchors at the end, best-ranked first. Grey: samples that better-ranked anchors already cover. In colour: "
+        "samples that this anchor adds. Line: all samples that it gets right. The numbers are the samples that it adds "
+        "and its weight in the teacher.",
         "validation samples",
         marks={
-            "sizes": Mark("all samples that it gets right", "yellow"),
+            "sizes": Mark("all samples that it gets right", "ink"),
             "before": Mark("covered by better-ranked anchors", "covered"),
-            "gained": Mark("added by this anchor", "blue"),
+            "gained": Mark("added by this anchor"),
         },
-    ),
-    "life-expectancy": Section(
-        "How long a state remains an anchor",
-        "The height of a column is the number of epochs in which the state was an anchor. Its colour is the number of "
-        "samples that it adds to the better-ranked states; it fades as later states cover them too. Short columns: "
-        "later states soon learn the same samples.",
-        "epoch of the state",
-        "epochs as anchor",
-        {"lifespans": Mark("mean lifespan of a state", series=1)},
-    ),
-    "end-of-training": Section(
-        "Which epochs still add samples at the end",
-        "All states are ranked at the end of training. A spike shows which past epochs still add samples that "
-        "better-ranked states miss.",
-        "epoch of the state",
-        "marginal coverage at the end (%)",
     ),
     "contributing-set": Section(
         "How many states are kept",
@@ -144,39 +162,25 @@ SECTIONS = {
         "epoch",
         "anchors in the contributing set",
     ),
-    "test-vs-validation": Section(
-        "Test and validation accuracy",
-        "Synthetic noise leaves test labels unchanged, but validation labels that were split off the training set "
-        "carry it, so that their accuracy is lower. Test labels from the same folder or file can be wrong too. If both "
-        "curves rise and fall together, the validation set is a good guide.",
-        "epoch",
-        "accuracy (%)",
-        {
-            "test": Mark("test", series=0),
-            "validation_true": Mark("validation, true labels", series=1),
-            "validation": Mark("validation, given labels", series=2),
-        },
-    ),
-    "forgotten-classes": Section(
-        "Forgotten classes",
-        "For each class, the share of validation samples that were right at some epoch and are wrong at the end.",
-    ),
-    "suspects": Section(
-        "Suspected labels",
-        "Training samples whose given label the final teacher considers least likely, relative to what is usual for "
-        "the class. From a score of 0.5 on, another class is at least as likely.",
-    ),
     "runs": Section("Configuration and environment", "The settings of each run and the machine it ran on."),
 }
-NO_SUSPECTS = "No finished run here has a teacher, which is needed to find suspected labels."
+RESTART = "learning rate restarts"
+FUSED = "fused prediction of several states, which the curve does not show"
+NO_SUSPECTS = (
+    "No run here has finished with predictions of its training samples, which are needed to find wrong labels."
+)
 
 
-def for_page(series: int) -> dict[str, Any]:
-    """The table as JSON values, with the styles of the first ``series`` lines."""
+def for_page(series: dict[str, int]) -> dict[str, Any]:
+    """The table as JSON values, with the styles of these methods by name."""
     return {
         "sections": {name: dataclasses.asdict(section) for name, section in SECTIONS.items()},
         "no_suspects": NO_SUSPECTS,
-        "lines": [dataclasses.asdict(line_style(k)) for k in range(max(series, 3))],
+        "series": series,
+        "lines": [dataclasses.asdict(line_style(k)) for k in range(max(series.values(), default=0) + 1)],
+        "restart": RESTART,
+        "fused": FUSED,
+        "pale": PALE,
         "ramp": len(RAMP),
         "anchors_shown": ANCHORS_SHOWN,
         "classes_shown": CLASSES_SHOWN,

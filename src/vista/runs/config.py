@@ -121,8 +121,18 @@ class TrainConfig:
     """Most tokens of a text; the rest is cut off."""
     validation: float = 0.1
     """Share of the training set held out for validation, or, from 1 on, a number of samples."""
+    labels: str | None = None
+    """File of labels (.csv or .npz) that replace those of the data, test samples included; by id or file name, as class
+    names or numbers."""
+    split_from: str | None = None
+    """Run whose split is kept: samples are found by their content, so files may have been moved."""
+    fold: str | None = None
+    """K/N, such as 1/5: cross-validation that tests on the Kth of N parts of all labelled samples."""
     own_validation: bool = True
     """Validate on what the data themselves hold out for it (val/, x_val) if they do, and draw nothing."""
+    clean_validation: bool = False
+    """Validate on half of the test set with its own labels, drawn by the split seed, and test on the other half: only
+    to reproduce studies that do so, because a real task has no such labels."""
     seed: int = 0
     """Decides noise, split, initial weights and order."""
     noise_seed: int | None = None
@@ -197,6 +207,12 @@ class TrainConfig:
             raise ValueError(f"color_jitter must be between 0 and 1, got {self.color_jitter}")
         if not 0 < self.crop_scale <= 1:
             raise ValueError(f"crop_scale must be greater than 0 and at most 1, got {self.crop_scale}")
+        if self.labels is not None and self.noise != "none":
+            raise ValueError(f"labels and noise cannot be combined, got noise {self.noise!r}: leave out one of them")
+        if self.fold is not None:
+            if self.split_from is not None:
+                raise ValueError("fold and split_from cannot be combined: leave out one of them")
+            parse_fold(self.fold)
         if self.checkpoint_dir == "":
             raise ValueError("checkpoint_dir must be the path of a folder, got ''")
         check_device(self.device)
@@ -225,6 +241,19 @@ class TrainConfig:
                 f"the configuration has the unknown field {unknown[0]!r}; was it written by a newer version?"
             )
         return cls(**{name: value for name, value in values.items() if name in known})
+
+
+def parse_fold(fold: str) -> tuple[int, int]:
+    """Parse ``K/N`` with 1 <= K <= N and N at least 2.
+
+    >>> parse_fold("2/5")
+    (2, 5)
+    """
+    found = re.fullmatch(r"(\d{1,3})/(\d{1,3})", fold)
+    number, count = (int(found[1]), int(found[2])) if found else (0, 0)
+    if not 1 <= number <= count or count < 2:
+        raise ValueError(f"fold must be K/N with K from 1 to N and N at least 2, such as 1/5, got {fold!r}")
+    return number, count
 
 
 def check_device(device: str) -> None:

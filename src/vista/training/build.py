@@ -187,4 +187,6 @@ def write_description(training: Training) -> None:
     atomic.write_json(path / ENVIRONMENT, environment(training.device))
     samples.given.save(path / LABELS)
     samples.split.save(path / SPLIT)
+    if samples.content is not None:
+        training.folder.write_content_hashes(samples.content)
     atomic.write_json(path / CONFIG, training.config.to_json())

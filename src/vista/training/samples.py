@@ -20,6 +20,7 @@ from vista.runs.config import TrainConfig
 from vista.runs.description import HASHES, DataDescription
 from vista.runs.folder import DATA, LABELS, SPLIT, RunFolder
 from vista.split import Split
+from vista.training import own_labels
 from vista.training.network import network_name
 
 OPTIONS = ("image_size", "skip_damaged")  # of reading images
@@ -37,6 +38,7 @@ class Samples:
     split: Split
     test_labels: np.ndarray
     description: DataDescription
+    content: tuple[str, ...] | None = None  # SHA-256 of each sample, for data in files
 
     def labels(self, part: str, kind: str) -> np.ndarray:
         """Labels of ``train`` or ``val``, ``given`` or ``true``."""
@@ -80,17 +82,18 @@ def load_samples(config: TrainConfig, device: torch.device) -> Samples:
         encoding=data.encoding,
         tokenizer=data.tokenizer,
     )
-    if data.validation is not None and config.validation != TrainConfig.validation:
+    if data.validation is not None and config.split_from is None and config.validation != TrainConfig.validation:
         warnings.warn(
             f"validation is {config.validation:g}, but {config.data} has its own validation samples, which are used; "
             "--no-own-validation draws new ones",
             stacklevel=2,
         )
-    return Samples(train, val, test, given, parts, data.test_labels, description)
+    content = None if data.files is None else data.sample_hashes
+    return Samples(train, val, test, given, parts, data.test_labels, description, content)
 
 
 def load_source(config: TrainConfig, root: str | Path | None) -> Source:
-    """The data set of a run, without label noise.
+    """The data set of a run, without label noise, with the labels and the split that its configuration names.
 
     Args:
         config: The run.
@@ -100,7 +103,14 @@ def load_source(config: TrainConfig, root: str | Path | None) -> Source:
         The data set, decoded as the run needs it.
     """
     given = {name: getattr(config, name) for name in OPTIONS if getattr(config, name) != getattr(TrainConfig, name)}
-    return source.load(config.data, root, config.own_validation, **{**given, **columns_of(config)})
+    data = source.load(config.data, root, config.own_validation, **{**given, **columns_of(config)})
+    if config.labels is not None:
+        data = own_labels.replace_labels(data, config.labels)
+    if config.fold is not None:
+        data = own_labels.hold_out_fold(data, config.fold, config.data_seeds()[1])
+    if config.split_from is not None:
+        data = own_labels.keep_split(data, RunFolder.open(config.split_from))
+    return source.validate_on_test(data, config.data_seeds()[1]) if config.clean_validation else data
 
 
 def columns_of(config: TrainConfig) -> dict[str, Any]:
@@ -189,6 +199,8 @@ def check_data_unchanged(folder: RunFolder, config: TrainConfig, given: NoisyLab
         "test_hash": "tested on other samples",
     }[changed[0]]
     option = f"--data {config.data}" if by_data else f"--noise {config.noise}"
+    if changed[0] != "inputs_hash" and config.labels is not None:
+        option, by_data = f"--labels {config.labels}", False
     raise ValueError(
         f"{folder.path} was {what} than {option} provides now: "
         f"restore the old {'data' if by_data else 'labels'}, or start anew with --fresh"
@@ -200,7 +212,8 @@ def check_files_unchanged(folder: RunFolder, config: TrainConfig) -> None:
 
     If the files are gone there is nothing to compare, and the run stays valid.
     """
-    if noise.parse(config.noise).kind not in ("file", "human") and source.path_of(config.data) is None:
+    is_named = noise.parse(config.noise).kind not in ("file", "human") and config.labels is None
+    if is_named and source.path_of(config.data) is None:
         return
     try:
         data = load_source(config, config.root)

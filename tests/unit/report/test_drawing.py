@@ -1,4 +1,4 @@
-"""matplotlib figures: bars, curves and cells equal the data, axes are labelled, files are reproducible."""
+"""matplotlib figures: bars, curves, whiskers and cells equal the data, axes are labelled, files are reproducible."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from vista.analysis.runs import Run
 from vista.report import drawing, figures, style
 
 pytest.importorskip("matplotlib", reason="figures need matplotlib")
-from matplotlib.collections import PolyCollection
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 
 GROUPS = [Group("plain", (hand_run("a"), hand_run("b", HAND[::-1].copy()))), Group("$ours$ <b>", (hand_run("c"),))]
 
@@ -22,43 +23,79 @@ GROUPS = [Group("plain", (hand_run("a"), hand_run("b", HAND[::-1].copy()))), Gro
 def test_bars_are_as_tall_as_the_data() -> None:
     figure = drawing.draw("forgetting", GROUPS)
     (panel, _) = figures.forgetting(GROUPS)
-    heights = [[bar.get_height() for bar in bars] for bars in figure.axes[0].containers]
+    heights = [[bar.get_height() for bar in bars] for bars in figure.axes[0].containers[:2]]
     assert heights == [pytest.approx(100 * panel.accuracy.mean), pytest.approx(100 * panel.residual.mean)]
 
 
-def edges(band: PolyCollection, at: float) -> tuple[float, float]:
-    """Lowest and highest point of a filled area at an x value."""
-    (path,) = band.get_paths()
-    inside = [y for x, y in path.vertices if abs(x - at) < 1e-9]
-    return min(inside), max(inside)
+def ends(axes: Axes) -> list[list[tuple[float, float, float]]]:
+    """Epoch, lower and upper end of the whiskers, for each curve that has any."""
+    drawn = [[(path[0][0], path[0][1], path[1][1]) for path in lines.get_segments()] for lines in axes.collections]
+    return [sorted(own) for own in drawn]
 
 
-def test_bars_of_several_seeds_have_a_band_with_a_step_per_epoch() -> None:
+def test_bars_of_several_seeds_have_whiskers() -> None:
     several, alone = drawing.draw("forgetting", GROUPS).axes
     (panel, _) = figures.forgetting(GROUPS)
-    assert len(several.collections) == 2
-    for drawn, band in zip(several.collections, (panel.accuracy, panel.residual), strict=True):
-        assert band.se is not None
-        # A step ends where the next one starts, so an edge has the points of both epochs.
-        assert edges(drawn, 0.5) == pytest.approx((100 * band.low[0], 100 * band.high[0]))
-        assert edges(drawn, 4.5) == pytest.approx((100 * band.low[3], 100 * band.high[3]))
-        assert edges(drawn, 2.5) == pytest.approx((100 * band.low[1:3].min(), 100 * band.high[1:3].max()))
+    for drawn, band in zip(ends(several), (panel.accuracy, panel.residual), strict=True):
+        expected = [(k + 1, 100 * band.low[k], 100 * band.high[k]) for k in range(4)]
+        assert drawn == [pytest.approx(one) for one in expected]
     assert not alone.collections
 
 
-def test_curves_are_the_data_with_a_band_for_several_seeds() -> None:
-    (axes,) = drawing.draw("end-of-training", GROUPS).axes
-    panels = figures.end_of_training(GROUPS)
-    for line, panel in zip(axes.lines, panels, strict=True):
-        assert line.get_ydata() == pytest.approx(100 * panel.share.mean)
-    (drawn,) = axes.collections
-    for epoch in range(4):
-        expected = 100 * panels[0].share.low[epoch], 100 * panels[0].share.high[epoch]
-        assert edges(drawn, epoch + 1) == pytest.approx(expected)
-    assert len({(line.get_color(), str(line.get_linestyle())) for line in axes.lines}) == 2
+def test_curves_are_the_data_with_whiskers_for_several_seeds() -> None:
+    (axes,) = drawing.draw("contributing-set", GROUPS).axes
+    panels = figures.contributing_set(GROUPS)
+    curves = [line for line in axes.lines if len(line.get_xdata()) == 4 and line.get_linestyle() != "None"]
+    for line, panel in zip(curves, panels, strict=True):
+        assert line.get_ydata() == pytest.approx(panel.anchors.mean)
+    (drawn,) = ends(axes)
+    expected = [(k + 1, panels[0].anchors.low[k], panels[0].anchors.high[k]) for k in range(4)]
+    assert drawn == [pytest.approx(one) for one in expected]
 
 
-@pytest.mark.parametrize("name", ["end-of-training", "contributing-set", "life-expectancy"])
+def test_whiskers_of_a_long_run_are_few_and_include_the_last_epoch() -> None:
+    right = np.random.default_rng(0).random((200, 20)) < 0.5
+    group = Group("long", (hand_run("a", right), hand_run("b", right[::-1].copy())))
+    (axes,) = drawing.draw("accuracy", [group]).axes
+    (drawn,) = ends(axes)
+    assert 8 <= len(drawn) <= 12
+    assert drawn[-1][0] == 200
+
+
+def test_every_curve_is_named_at_its_end_and_restarts_are_marked() -> None:
+    run = hand_run("a")
+    for line, rate in zip(run.record.lines, (0.1, 0.01, 0.1, 0.01), strict=True):
+        line["lr"] = rate
+    (axes,) = drawing.draw("accuracy", [Group("ours", (run,)), GROUPS[1]]).axes
+    assert {text.get_text().strip() for text in axes.texts} == {
+        "ours 66.7",
+        "$ours$ <b> 66.7",
+        "learning rate restarts",
+    }
+    places = sorted(text.xyann[1] for text in axes.texts if hasattr(text, "xyann"))
+    assert places[1] - places[0] > 3, "labels of equal values do not overlap"
+    assert [line.get_xdata()[0] for line in axes.lines if len(line.get_xdata()) == 2] == [2.5]
+
+
+def test_plain_training_is_grey_and_first_and_names_are_written_out() -> None:
+    def group(method: str) -> Group:
+        return Group(method, (hand_run(method, config={"method": method}),))
+
+    several = drawing.draw("forgetting", [group("sat"), group("vista-light"), group("vista"), group("ce")])
+    titles = [axes.get_title(loc="left") for axes in several.axes]
+    assert titles == ["cross-entropy", "VISTA", "VISTA Light", "SAT"]
+    colours = [to_hex(axes.patches[0].get_facecolor()) for axes in several.axes]
+    assert colours == list(style.SERIES[:4])
+    alone = drawing.draw("forgetting", [group("vista")]).axes[0]
+    assert to_hex(alone.patches[0].get_facecolor()) == style.SERIES[1], "grey is the baseline's"
+
+
+def test_cells_of_the_timeline_are_the_weights() -> None:
+    axes = drawing.draw("timeline", GROUPS[1:]).axes[0]
+    assert np.ma.filled(axes.images[0].get_array(), 0) == pytest.approx(figures.timeline(GROUPS[1:])[0].weights)
+
+
+@pytest.mark.parametrize("name", ["accuracy", "contributing-set"])
 def test_the_longest_run_sets_the_x_axis(name: str) -> None:
     short = Group("short", (hand_run("short", HAND[:2]),))
     for groups in ([GROUPS[0], short], [short, GROUPS[0]]):
@@ -73,8 +110,8 @@ def test_the_legend_includes_curves_of_later_panels() -> None:
     assert {"test", "validation, given labels"} <= named
 
 
-@pytest.mark.parametrize("name", [name for name in drawing.DRAWINGS if name != "marginal-coverage"])
-def test_the_legend_explains_bands(name: str) -> None:
+@pytest.mark.parametrize("name", ["forgetting", "contributing-set", "test-vs-validation"])
+def test_the_legend_explains_whiskers(name: str) -> None:
     def legends(groups: list[Group]) -> list[str]:
         figure = drawing.draw(name, groups)
         found = [*figure.legends, *(axes.get_legend() for axes in figure.axes if axes.get_legend())]
@@ -101,33 +138,6 @@ def test_the_contributing_set_shows_maximum_bytes_and_tolerance() -> None:
     assert labels == ["light: at most 1, 600 B, τ = 0.2", "$ours$ <b>: at most 2, replayed as VISTA Basic"]
 
 
-def test_heat_map_cells_are_means_and_lifespans_a_line_with_a_band() -> None:
-    several, alone, _ = drawing.draw("life-expectancy", GROUPS).axes
-    for axes, panel in zip((several, alone), figures.life_expectancy(GROUPS), strict=True):
-        cells = np.ma.filled(axes.images[0].get_array(), 0)
-        assert cells == pytest.approx(100 * panel.by_age / (6 * panel.seeds))
-    (line,), (band,) = several.lines, several.collections
-    spans = figures.life_expectancy(GROUPS)[0].lifespans
-    assert line.get_ydata() == pytest.approx(spans.mean)
-    assert edges(band, 2) == pytest.approx((spans.low[1], spans.high[1]))
-    assert not alone.lines
-
-
-def test_the_heat_map_is_tall_enough_for_every_seed() -> None:
-    """In each seed a different state remains to the end, so that the mean lifespans are shorter."""
-    seeds = []
-    for seed in range(4):
-        correct = np.zeros((10, 6), bool)
-        correct[:, 0] = correct[seed, 5] = True
-        seeds.append(hand_run(str(seed), correct))
-    groups = [Group("ours", tuple(seeds))]
-    axes = drawing.draw("life-expectancy", groups).axes[0]
-    (panel,) = figures.life_expectancy(groups)
-    longest = int(np.flatnonzero(panel.by_age.any(axis=1)).max()) + 1
-    assert panel.lifespans.high.max() < longest
-    assert axes.get_ylim()[1] >= longest
-
-
 @pytest.mark.parametrize("name", list(drawing.DRAWINGS))
 def test_every_figure_has_labelled_axes(name: str) -> None:
     figure = drawing.draw(name, GROUPS)
@@ -152,11 +162,11 @@ def test_names_stay_text(tmp_path: Path) -> None:
 
 
 def test_an_unknown_figure_is_rejected() -> None:
-    with pytest.raises(ValueError, match=r"figure must be one of forgetting, marginal-coverage, .*, got 'pie'"):
+    with pytest.raises(ValueError, match=r"figure must be one of accuracy, forgetting, .*, got 'pie'"):
         drawing.draw("pie", GROUPS)
 
 
-@pytest.mark.parametrize("pair", [(style.LIGHT["yellow"], style.LIGHT["blue"]), style.SERIES[:2]])
+@pytest.mark.parametrize("pair", [style.SERIES[:2], style.SERIES[1:3]])
 def test_colours_differ_in_grey(pair: tuple[str, str]) -> None:
     def lightness(colour: str) -> float:
         red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
@@ -182,7 +192,7 @@ def test_many_panels_are_wrapped_into_rows(name: str) -> None:
             assert first.get_ylabel() or first.get_yticklabels()[0].get_text().startswith("epoch")
 
 
-@pytest.mark.parametrize("name", ["end-of-training", "contributing-set"])
+@pytest.mark.parametrize("name", ["accuracy", "contributing-set"])
 @pytest.mark.parametrize("groups", [MANY, LONG], ids=["many", "long"])
 def test_a_long_legend_is_placed_below_the_axes(name: str, groups: list[Group]) -> None:
     figure = drawing.draw(name, groups)
@@ -197,7 +207,7 @@ def test_a_long_legend_is_placed_below_the_axes(name: str, groups: list[Group]) 
 
 
 def test_many_lines_are_distinguishable() -> None:
-    (axes,) = drawing.draw("end-of-training", MANY).axes
+    (axes,) = drawing.draw("contributing-set", MANY).axes
     looks = {(line.get_color(), str(line.get_marker())) for line in axes.lines}
     assert len(looks) == len(MANY)
     assert len({style.line_style(series) for series in range(216)}) == 216

@@ -11,6 +11,7 @@ from made_runs import BASIC, HAND, hand_run, record_of
 from vista.analysis.groups import Group
 from vista.analysis.runs import Run
 from vista.report import figures
+from vista.runs.record import Record
 
 ONE = [Group("hand", (hand_run(),))]
 SHIFTED = np.roll(HAND, 1, axis=1)
@@ -35,7 +36,7 @@ def test_forgetting_uses_true_labels_if_all_runs_know_them() -> None:
     assert figures.forgetting([Group("knows", (knows,)), *ONE])[0].against == "given"
 
 
-def test_several_seeds_have_a_band_of_one_standard_error() -> None:
+def test_several_seeds_have_whiskers_of_one_standard_error() -> None:
     (panel,) = figures.forgetting(TWO_SEEDS)
     assert panel.accuracy.mean == pytest.approx([2 / 6, 4 / 6, 3 / 6, 5 / 6])
     # At the end 4 and 6 of 6 are right: standard deviation sqrt(2) / 6, over sqrt(2).
@@ -50,18 +51,16 @@ def test_several_seeds_have_a_band_of_one_standard_error() -> None:
     assert (panel.mean_gap.value, panel.mean_gap.se) == pytest.approx((1 / 24, 1 / 24))
 
 
-def test_one_run_has_no_band() -> None:
-    for band in (figures.forgetting(ONE)[0].accuracy, figures.end_of_training(ONE)[0].share):
+def test_one_run_has_no_whiskers() -> None:
+    for band in (figures.forgetting(ONE)[0].accuracy, figures.contributing_set(ONE)[0].anchors):
         assert band.se is None
         assert band.seeds == 1
         assert (band.low == band.mean).all()
         assert (band.high == band.mean).all()
 
 
-def test_every_curve_has_a_band_for_several_seeds() -> None:
-    (ends,), (anchors,) = figures.end_of_training(TWO_SEEDS), figures.contributing_set(TWO_SEEDS)
-    assert ends.share.mean == pytest.approx([0, 2 / 6, 0, 7 / 12])
-    assert ends.share.se == pytest.approx([0, 2 / 6, 0, 5 / 12])
+def test_every_curve_has_whiskers_for_several_seeds() -> None:
+    (anchors,) = figures.contributing_set(TWO_SEEDS)
     # Anchors at the end: two of the first run; of the second its last state alone.
     assert anchors.anchors.mean == pytest.approx([1, 1, 2, 1.5])
     assert anchors.anchors.se == pytest.approx([0, 0, 0, 0.5])
@@ -77,19 +76,9 @@ def test_every_curve_has_a_band_for_several_seeds() -> None:
         assert band.se == pytest.approx([0, 0, 0, 1 / 6])
 
 
-def test_life_expectancy_of_several_seeds() -> None:
-    (panel,) = figures.life_expectancy(TWO_SEEDS)
-    # The second run's states live 1, 2, 1 and 1 epochs.
-    assert panel.by_age.tolist() == [[4, 8, 2, 7], [0, 8, 0, 0], [0, 4, 0, 0], [0, 0, 0, 0]]
-    assert panel.seeds == 2
-    assert panel.lifespans.mean.tolist() == [1, 2.5, 1, 1]
-    assert panel.lifespans.se == pytest.approx([0, 0.5, 0, 0])
-    assert (panel.mean_lifespan.value, panel.mean_lifespan.se) == pytest.approx((1.375, 0.125))
-
-
 def test_seeds_are_compared_up_to_the_epoch_that_all_have_completed() -> None:
-    (panel,) = figures.end_of_training([Group("both", (hand_run("a"), hand_run("b", HAND[:2])))])
-    assert panel.share.mean == pytest.approx([0, 4 / 6])
+    (panel,) = figures.accuracy([Group("both", (hand_run("a"), hand_run("b", HAND[:2])))])
+    assert panel.curve.mean == pytest.approx([2 / 6, 4 / 6])
 
 
 def test_marginal_coverage() -> None:
@@ -131,17 +120,6 @@ def test_marginal_coverage_by_a_tolerance() -> None:
     assert panel.states.tolist() == [2]
     assert panel.weights == pytest.approx([1.0])
     assert figures.marginal_coverage([Group("first", (hand_run(correct=HAND[:1]),))])[0].states.tolist() == [1]
-
-
-def test_life_expectancy() -> None:
-    (panel,) = figures.life_expectancy(ONE)
-    assert panel.lifespans.mean.tolist() == [1, 3, 1, 1]
-    assert panel.mean_lifespan.value == 1.5
-    assert panel.by_age.tolist() == [[2, 4, 1, 1], [0, 4, 0, 0], [0, 4, 0, 0], [0, 0, 0, 0]]
-
-
-def test_end_of_training_coverage() -> None:
-    assert figures.end_of_training(ONE)[0].share.mean == pytest.approx([0, 4 / 6, 0, 1 / 6])
 
 
 def test_contributing_set_and_its_bytes() -> None:
@@ -219,3 +197,49 @@ def test_forgotten_classes_use_the_epochs_that_all_seeds_have() -> None:
 def test_timeline_shows_the_weights_of_every_teacher() -> None:
     expected = [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0.8, 0.2, 0], [0, 0.8, 0, 0.2]]
     assert figures.timeline(ONE)[0].weights == pytest.approx(np.array(expected))
+
+
+def with_lines(name: str, accuracies: list[float], metrics: float | None = None, **config: object) -> Run:
+    """A run of the ledger: accuracies, but no samples."""
+    lines = [
+        {"epoch": k, "val_accuracy": own / 2, "test_accuracy": own, "lr": rate}
+        for k, (own, rate) in enumerate(zip(accuracies, (0.1, 0.01, 0.1, 0.01), strict=True), 1)
+    ]
+    known = None if metrics is None else {"last": {"test": {"top1": metrics}}, "best": {"test": {"top1": metrics}}}
+    return Run(name, Path(name), Record({}, lines), dict(config), metrics=known)
+
+
+def test_accuracy_of_all_methods_is_on_one_axis_with_restarts() -> None:
+    tested = Run("tested", Path("tested"), record_of(val_given=HAND, test=HAND[::-1].copy()))
+    lines = with_lines("lines", [0.1, 0.5, 0.4, 0.6])
+    first, second = figures.accuracy([Group("a", (tested,)), Group("b", (lines,))])
+    assert first.against == second.against == "test"
+    assert first.curve.mean == pytest.approx([4 / 6, 3 / 6, 4 / 6, 2 / 6])
+    assert second.curve.mean == pytest.approx([0.1, 0.5, 0.4, 0.6])
+    assert (first.restarts, second.restarts) == ((), (3,))
+    without = figures.accuracy([Group("a", (tested,)), *ONE])
+    assert {panel.what for panel in without} == {"validation accuracy on given labels"}
+
+
+def test_a_fused_prediction_is_shown_apart_from_the_curve() -> None:
+    (fused,) = figures.accuracy([Group("kf", (with_lines("kf", [0.1, 0.5, 0.4, 0.6], 0.7),))])
+    assert fused.final is not None
+    assert fused.final.value == 0.7
+    assert figures.accuracy([Group("ce", (with_lines("ce", [0.1, 0.5, 0.4, 0.6], 0.6),))])[0].final is None
+
+
+def test_runs_without_samples_are_left_out_of_the_figures_of_samples() -> None:
+    lines = with_lines("lines", [0.1, 0.5, 0.4, 0.6])
+    kept = figures.with_samples([Group("mixed", (lines, hand_run())), Group("none", (lines,))])
+    assert [(group.name, [run.name for run in group.runs]) for group in kept] == [("mixed", ["hand"])]
+
+
+def test_classes_are_aligned_across_methods() -> None:
+    """Each method loses another class; the order is that of the mean."""
+    known = {"classes": ("x", "y", "z"), "val_labels": np.array([0, 0, 1, 1, 2, 2])}
+    start = np.ones((1, 6), bool)
+    first = hand_run("a", np.concatenate([start, np.array([[1, 1, 0, 0, 1, 1]], bool)]), **known)
+    second = hand_run("b", np.concatenate([start, np.array([[1, 1, 0, 1, 0, 0]], bool)]), **known)
+    panels = figures.forgotten_classes([Group("a", (first,)), Group("b", (second,))])
+    assert [panel.classes for panel in panels] == [("y", "z", "x")] * 2
+    assert [panel.share.mean.tolist() for panel in panels] == [[1, 0, 0], [0.5, 1, 0]]

@@ -58,7 +58,10 @@ def test_the_page_is_self_contained(runs: Path, tmp_path: Path) -> None:
     assert "@import" not in text
     assert "url(" not in text
     assert "innerHTML" not in text
-    assert 'http-equiv="refresh"' not in text
+    assert "frame-src" not in text
+    for tag in ('name="description"', 'property="og:title"', 'property="og:description"', 'name="twitter:card"'):
+        assert f"<meta {tag} content=" in markup
+    assert 'rel="icon" href="data:image/svg+xml;base64,' in markup
 
 
 def test_untrusted_names_are_text(tmp_path: Path) -> None:
@@ -71,8 +74,8 @@ def test_untrusted_names_are_text(tmp_path: Path) -> None:
 
 def test_the_payload_holds_table_figures_suspects_and_descriptions(runs: Path) -> None:
     data = payload(read_runs([runs]))
-    assert [(row["name"], row["seeds"]) for row in data["table"]["rows"]] == [("ce", 2), ("vista", 2)]
-    assert set(data["figures"]) >= {"forgetting", "timeline", "life-expectancy", "forgotten-classes"}
+    assert [(row["name"], row["seeds"]) for row in data["table"]["rows"]] == [("cross-entropy", 2), ("VISTA", 2)]
+    assert set(data["figures"]) >= {"accuracy", "forgetting", "timeline", "forgotten-classes"}
     assert len(data["runs"]) == 4
     assert all(row["image"].startswith("data:image/png;base64,") for row in data["suspects"]["rows"])
     assert set(data["style"]["sections"]) >= set(data["figures"])
@@ -83,19 +86,19 @@ def test_the_page_takes_its_colours_and_line_styles_from_the_shared_table() -> N
     text = page.page(data)
     for name, colour in (*style.LIGHT.items(), *style.DARK.items()):
         assert f"--{name}: {colour};" in text
-    assert len(data["style"]["lines"]) == 8
-    assert data["style"]["lines"][7]["dash"] == style.line_style(7).dash
+    assert len(data["style"]["lines"]) == 9
+    assert data["style"]["lines"][8]["dash"] == style.line_style(8).dash
+    assert data["style"]["series"] == {f"run{k}": k + 1 for k in range(8)}, "grey is the baseline's"
     own = (Path(page.__file__).parent / name for name in ("page.css", *page.SCRIPTS))
     assert not [path.name for path in own if re.search(r"#[0-9a-f]{3,8}\b", path.read_text())]
 
 
-def test_columns_of_the_heat_maps_start_at_the_epoch_of_their_state(tmp_path: Path) -> None:
+def test_columns_of_the_heat_map_start_at_the_epoch_of_their_state() -> None:
     data = payload([hand_run()])
     assert data["figures"]["timeline"][0]["columns"] == [[0, 1.0], [1, 1.0, 0.8, 0.8], [2, 0.2], [3, 0.2]]
-    assert data["figures"]["life-expectancy"][0]["columns"] == [[0, 2], [0, 4, 4, 4], [0, 1], [0, 1]]
 
 
-SHARE = "The weight of a state is its share of all the blue."
+SHARE = "The weight of a state is its share of all that is in colour."
 
 
 @pytest.mark.parametrize(
@@ -181,7 +184,7 @@ def test_names_that_are_not_utf8_are_escaped(tmp_path: Path) -> None:
     assert data_of(tmp_path / "page.html")["suspects"]["classes"][0] == r"a\udc80"
     write_page([hand_run("alone\udcff")], tmp_path / "page.html")
     assert data_of(tmp_path / "page.html")["runs"][0]["path"] == r"alone\udcff"
-    assert r"<title>alone\udcff" in (tmp_path / "page.html").read_text().replace("\u2068", "")
+    assert r"alone\udcff" in (tmp_path / "page.html").read_text().replace("\u2068", "")
 
 
 def test_right_to_left_names_are_isolated_in_the_title() -> None:
@@ -226,7 +229,9 @@ def test_watch_writes_on_changes_and_ends_when_all_runs_have_finished(tmp_path: 
             (run / "metrics.json").write_text(json.dumps({"best": {"test": METRICS}, "last": {"test": METRICS}}))
 
     def wrote(_: Any, over: bool) -> None:
-        seen.append((over, 'http-equiv="refresh" content="2"' in out.read_text()))
+        data = data_of(out)
+        assert data["refresh_seconds"] == 2
+        seen.append((over, data["watching"]))
 
     watch([run], out, wrote, seconds=2.0, wait=wait)
     assert seen == [(False, True), (True, False)]
@@ -300,5 +305,5 @@ def test_the_largest_page_stays_under_five_megabytes(tmp_path: Path) -> None:
     data = payload(runs)
     uri = images.thumbnail(generator.integers(0, 256, (32, 32, 3), dtype=np.uint8))
     row = {"id": 1, "given": 0, "suggested": 1, "score": 0.5, "image": uri}
-    data["suspects"] = {"rows": [row] * 500, "classes": ["a", "b"], "note": ""}
+    data["suspects"] = {"rows": [row] * 500, "classes": ["a", "b"], "note": "", "run": "run0"}
     assert len(page.page(data).encode()) < 5_000_000
