@@ -21,7 +21,8 @@ Preset = Literal["auto", "digits", "clean", "noisy"]
 T = TypeVar("T")
 # Metavars of options that are empty by default.
 METAVARS = {
-    "root": "DIR", "checkpoint_dir": "DIR", "padding": "N", "flip": "True|False", "noise_seed": "N", "split_seed": "N"
+    "root": "DIR", "checkpoint_dir": "DIR", "padding": "N", "flip": "True|False", "noise_seed": "N", "split_seed": "N",
+    "label_column": "NAME", "image_column": "NAME", "text_column": "NAME", "tokenizer": "FOLDER",
 }  # fmt: skip
 BASIC = ("data", "root", "noise", "method", "network", "epochs", "batch_size", "lr", "seed", "device")
 ADVANCED = tuple(

@@ -59,7 +59,13 @@ def _list(flags: Data) -> int:
         print(json.dumps({"root": root, "data": rows, "names": list(source.names())}))
         return 0
     cells = [(str(row["name"]), "yes" if row["there"] else "no", str(row["place"])) for row in rows]
-    kinds = {"folder": "your folder of class folders", "npz": "your file of arrays x and y"}
+    kinds = {
+        "folder": "your folder of class folders",
+        "npz": "your file of arrays x and y",
+        "csv": "your table with a label column",
+        "parquet": "your table with a label column",
+        "hf": "your dataset of Hugging Face, as save_to_disk writes it",
+    }
     paths = (name for name in source.names() if name.endswith(":PATH"))
     cells += [(name, "", kinds.get(name.partition(":")[0], "your own data")) for name in paths]
     out = terminal.console()

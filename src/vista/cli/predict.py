@@ -19,13 +19,14 @@ from vista.cli.execute import calibration_to_apply, note_fusion
 from vista.cli.output_paths import TABLE, file_to_write, trained_on
 from vista.data import source
 from vista.data.folder import SUFFIXES, read_images
+from vista.data.new_rows import read_new_rows
 from vista.data.npz import SPLIT, validate_inputs
 from vista.files import atomic, spreadsheet
 from vista.files.npz import names, read_arrays
 from vista.runs.config import check_device
 from vista.runs.folder import RunFolder, Which
 from vista.training.evaluate import logits
-from vista.training.samples import load_source
+from vista.training.samples import columns_of, load_source
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,9 @@ class Predict:
     run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
     """Folder of a finished run."""
     data: str
-    """Samples: an image file, all images below folder:PATH, the array x of npz:PATH, or the test samples of digits,
-    cifar10 ...; for a folder with train/ and test/, or the folder that the run was trained on, its test samples."""
+    """Samples: an image file, all images below folder:PATH, the array x of npz:PATH, the rows of csv:PATH, parquet:PATH
+    or hf:PATH (no label needed), or the test samples of digits, cifar10 ...; of data with a test part, and of the
+    folder or table that the run was trained on, only the test samples."""
     out: Annotated[str, tyro.conf.arg(aliases=["-o"], metavar="FILE")] = "predictions.csv"
     """CSV file to write: id (the sample's index in the data), label (class name), confidence, and file for a folder."""
     which: Which = "best"
@@ -89,10 +91,17 @@ def samples(run: RunFolder, data: str, root: str | None) -> tuple[Sequence[int],
             return range(len(found["x"])), validate_inputs(path, "x", found["x"]), None
         _check_test_part(path)
     trained = run.data()
+    if kind in source.TABLES and not _is_own(run, path):
+        config = run.config()
+        inputs, named = read_new_rows(
+            kind, path, columns_of(config), encoding=trained.encoding, tokenizer=trained.tokenizer,
+            sample_shape=trained.sample_shape, image_size=trained.image_size,
+        )  # fmt: skip
+        return range(len(inputs)), inputs, named
     if kind == "folder" and (path.is_file() or (path.is_dir() and not _has_test_part(run, path))):
         files, inputs = read_images(path, len(trained.mean), trained.image_size)
         return range(len(files)), inputs, files
-    if kind == "folder" and path.is_dir() and _is_own(run, path):  # the same list of files: it is decoded already
+    if path.exists() and kind in ("folder", *source.TABLES) and _is_own(run, path):  # decoded already
         loaded = load_source(dataclasses.replace(run.config(), data=data), root)
     elif kind == "folder" and trained.image_size is not None:
         files, inputs = read_images(path / "test", len(trained.mean), trained.image_size)
@@ -120,7 +129,7 @@ def _has_test_part(run: RunFolder, folder: Path) -> bool:
 
 
 def _is_own(run: RunFolder, folder: Path) -> bool:
-    """Whether the run was trained on this folder."""
+    """Whether the run was trained on this folder or table."""
     config = run.config()
     trained_on = source.path_of(config.data, config.root)
     return trained_on is not None and trained_on[1].resolve() == folder.resolve()

@@ -10,6 +10,7 @@ folder. Evaluation uses the centre of these squares, training a random resized c
 import errno
 import os
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -63,13 +64,8 @@ def load(
     if not test:
         _check_counts(folder, classes, train_labels)
     files, labels = train + val + test, np.concatenate([train_labels, val_labels, test_labels])
-    try:
-        read = _read(folder, tuple(files), fingerprint(files, folder), _IN_MEMORY, image_size, skip_damaged)
-    except DamagedImage as error:
-        raise ValueError(f"{error}; replace or delete it, or leave out such files with --skip-damaged") from error
-    if len(read.kept) < len(files):
-        _report_damaged(folder, read, len(files))
-        files, labels = [files[position] for position in read.kept], labels[read.kept]
+    read = read_listed(folder, files, image_size, skip_damaged)
+    files, labels = [files[position] for position in read.kept], labels[read.kept]
     ends = np.searchsorted(read.kept, [len(train), len(train) + len(val)])
     _check_parts(folder, classes, labels, ends, bool(test))
     training, known = (int(end) for end in ends)  # files up to `known` are training and validation samples
@@ -102,6 +98,31 @@ def load(
     )
 
 
+def read_listed(
+    folder: Path, files: Sequence[Path], image_size: int | None, skip_damaged: bool, base: Path | None = None
+) -> "Decoded":
+    """Decode listed image files.
+
+    Args:
+        folder: Their folder.
+        files: The files, below `folder`.
+        image_size: Working resolution; see :func:`load`.
+        skip_damaged: Leave out damaged files, with a warning, instead of raising ``ValueError``.
+        base: What the pixel file is named after and stored next to; `folder` by default.
+
+    Returns:
+        The images, and which files they are of.
+    """
+    state = fingerprint(files, folder)
+    try:
+        read = _read(folder, tuple(files), state, _IN_MEMORY, image_size, skip_damaged, base or folder)
+    except DamagedImage as error:
+        raise ValueError(f"{error}; replace or delete it, or leave out such files with --skip-damaged") from error
+    if len(read.kept) < len(files):
+        _report_damaged(folder, read, len(files))
+    return read
+
+
 def read_images(path: str | Path, channels: int, image_size: int | None = None) -> tuple[list[str], np.ndarray]:
     """Read an image file, or every image below a folder at any depth, without labels.
 
@@ -116,14 +137,19 @@ def read_images(path: str | Path, channels: int, image_size: int | None = None) 
     """
     found = Path(path).expanduser().resolve()
     folder, files = (found.parent, [found]) if found.is_file() else (found, _images(found, found))
-    names, wanted = _names(files, folder), channels if channels in (1, 3) else None
+    return _names(files, folder), read_files(folder, files, channels, image_size)
+
+
+def read_files(folder: Path, files: Sequence[Path], channels: int, image_size: int | None) -> np.ndarray:
+    """Read listed image files below `folder` as uint8 [N, H, W, C]; see :func:`read_images`."""
+    wanted = channels if channels in (1, 3) else None
     if image_size is None:
-        return names, _read_unchanged(folder, tuple(files), _IN_MEMORY, wanted, False).pixels
+        return _read_unchanged(folder, tuple(files), _IN_MEMORY, wanted, False).pixels
     size, headers = stored_size(image_size), Headers(None, wanted == 1)
     if len(files) * size**2 * (1 if headers.grey else 3) <= _IN_MEMORY:
-        return names, pixel_file.decode_all(files, folder, size, 1 if headers.grey else 3, False).pixels
+        return pixel_file.decode_all(files, folder, size, 1 if headers.grey else 3, False).pixels
     cache = _cache(folder, image_size, ".new")
-    return names, pixel_file.open_photos(cache, files, folder, size, headers, False, _IN_MEMORY).pixels
+    return pixel_file.open_photos(cache, files, folder, size, headers, False, _IN_MEMORY).pixels
 
 
 def _check_counts(folder: Path, classes: list[str], labels: np.ndarray) -> None:
@@ -134,7 +160,7 @@ def _check_counts(folder: Path, classes: list[str], labels: np.ndarray) -> None:
         )
 
 
-def _report_damaged(folder: Path, read: "_Decoded", total: int) -> None:
+def _report_damaged(folder: Path, read: "Decoded", total: int) -> None:
     if not len(read.kept):
         raise ValueError(f"{folder} contains no readable image: {read.damaged[0]}")
     count = len(read.damaged)
@@ -230,7 +256,7 @@ def _entries(folder: Path, root: Path) -> list[Path]:
 
 
 @dataclass(frozen=True)
-class _Decoded:
+class Decoded:
     """Images of a folder: `kept` are the positions of the readable files, `photos` the pixel file if one is used."""
 
     pixels: np.ndarray
@@ -248,13 +274,14 @@ def _read(
     in_memory: int,
     image_size: int | None,
     skip_damaged: bool,
-) -> _Decoded:
+    base: Path,
+) -> Decoded:
     """Decode all files; several runs on one folder decode it once, unless a file changes."""
     working = PHOTO_SIZE if image_size is None else image_size
-    cache = _cache(folder, working)
+    cache = _cache(base, working)
     headers = pixel_file.current_headers(cache, files, folder) or pixel_file.read_headers(files)
-    if headers.size is not None and _is_unchanged(headers.size, image_size):
-        return _read_unchanged(folder, files, in_memory, None, skip_damaged)
+    if headers.size is not None and is_unchanged(headers.size, image_size):
+        return _read_unchanged(folder, files, in_memory, None, skip_damaged, base)
     size = stored_size(working)
     try:
         photos = pixel_file.open_photos(cache, files, folder, size, headers, skip_damaged, in_memory)
@@ -263,28 +290,33 @@ def _read(
         if error.errno not in (errno.EACCES, errno.EROFS, errno.EPERM) or values > in_memory:
             raise
         photos = pixel_file.decode_all(files, folder, size, 1 if headers.grey else 3, skip_damaged)
-    return _Decoded(photos.pixels, photos.kept, photos.damaged, working, photos)
+    return Decoded(photos.pixels, photos.kept, photos.damaged, working, photos)
 
 
 def _cache(folder: Path, image_size: int, suffix: str = "") -> Path:
     return folder.with_name(f"{folder.name}{suffix}.{image_size}px.pixels")
 
 
-def _is_unchanged(size: tuple[int, int], image_size: int | None) -> bool:
+def is_unchanged(size: tuple[int, int], image_size: int | None) -> bool:
     """Whether images that all have this size are used as they are."""
     return max(size) <= PHOTO_SIZE if image_size is None else size == (image_size, image_size)
 
 
 def _read_unchanged(
-    folder: Path, files: tuple[Path, ...], in_memory: int, channels: int | None, skip_damaged: bool
-) -> _Decoded:
+    folder: Path,
+    files: tuple[Path, ...],
+    in_memory: int,
+    channels: int | None,
+    skip_damaged: bool,
+    base: Path | None = None,
+) -> Decoded:
     """Decode files of one size without resizing; only readable files are kept if `skip_damaged`."""
     kept, damaged = np.arange(len(files)), tuple[str, ...]()
     if skip_damaged:
         kept, damaged = _readable(files)
         files = tuple(files[position] for position in kept)
         if not files:
-            return _Decoded(np.empty((0, 1, 1, 3), dtype=np.uint8), kept, damaged)
+            return Decoded(np.empty((0, 1, 1, 3), dtype=np.uint8), kept, damaged)
     with open_image(files[0]) as first:
         width, height = shown_size(first)
     grey = True
@@ -296,11 +328,12 @@ def _read_unchanged(
                 raise ValueError(f"{path} must have {expected}, got {size[0]} x {size[1]}")
     shape = (height, width, channels or (1 if grey else 3))
     if len(files) * int(np.prod(shape)) > in_memory:
-        return _Decoded(decode_cached(files, folder.with_name(f"{folder.name}.pixels"), shape, folder), kept, damaged)
+        cache = (base or folder).with_name(f"{(base or folder).name}.pixels")
+        return Decoded(decode_cached(files, cache, shape, folder), kept, damaged)
     pixels = np.empty((len(files), *shape), dtype=np.uint8)
     for position, decoded in enumerate(decode(files, shape)):
         pixels[position] = decoded
-    return _Decoded(pixels, kept, damaged)
+    return Decoded(pixels, kept, damaged)
 
 
 def _readable(files: tuple[Path, ...]) -> tuple[np.ndarray, tuple[str, ...]]:

@@ -23,7 +23,8 @@ MAX_MEMORY_SHARE = 0.6  # of the free device memory that images may use
 
 
 class Inputs:
-    """Samples on the device in their stored type: uint8 images ``[N, H, W, C]`` or float features ``[N, ...]``.
+    """Samples on the device in their stored type: uint8 images ``[N, H, W, C]``, float features ``[N, ...]``, or int32
+    token ids ``[N, L]``.
 
     ``rows`` selects some of ``values``. Values too large for GPU memory stay on the host; on the CPU a memory map
     stays on disk: each batch then reads the rows it needs. Photos are stored as squares larger than ``image_size``, the
@@ -73,7 +74,9 @@ class Inputs:
         if self.image_size is not None:
             top, left = ((side - self.image_size) // 2 for side in selected.shape[1:3])
             selected = selected[:, top : top + self.image_size, left : left + self.image_size]
-        return self.normalise(selected) if self.is_image else selected.to(self.dtype)
+        if self.is_image:
+            return self.normalise(selected)
+        return selected.to(self.dtype) if selected.is_floating_point() else selected  # token ids stay integers
 
     def augmented(self, index: Tensor, draws: Tensor, rotates: bool) -> Tensor:
         """Return the images at ``index``, augmented by ``draws`` of :func:`vista.data.augment.draw`."""

@@ -15,9 +15,9 @@ _VALIDATION = ("x_val", "y_val")
 def load(path: str | Path, own_validation: bool = True) -> Source:
     """Read a data set from a `.npz` file.
 
-    Images are uint8 [N, H, W, C] or [N, H, W], features float [N, ...]; labels are integers [N] from 0 to K-1. With x
-    and y alone, a stratified fifth becomes the test set, the same for every seed. Validation samples follow the
-    training samples.
+    Images are uint8 [N, H, W, C] or [N, H, W], features float [N, ...]; labels are integers [N] from 0 to K-1, or
+    class names, which are numbered in sorted order. With x and y alone, a stratified fifth becomes the test set, the
+    same for every seed. Validation samples follow the training samples.
 
     Args:
         path: The file.
@@ -30,6 +30,10 @@ def load(path: str | Path, own_validation: bool = True) -> Source:
     arrays = _read(path, _VALIDATION if own_validation else ())
     x_name, y_name = ("x", "y") if "x" in arrays else ("x_train", "y_train")
     inputs = validate_inputs(path, x_name, arrays[x_name])
+    classes = None
+    if arrays[y_name].dtype.kind == "U":
+        classes = tuple(np.unique(arrays[y_name]).tolist())
+        arrays |= {name: _number(path, name, arrays[name], classes) for name in arrays if name.startswith("y")}
     labels = _check_labels(path, y_name, arrays[y_name], arrays[x_name])
     num_classes = _count_classes(path, y_name, labels)
     set_aside = validation = None
@@ -51,7 +55,7 @@ def load(path: str | Path, own_validation: bool = True) -> Source:
         labels=labels,
         test_inputs=test_inputs,
         test_labels=test_labels,
-        classes=tuple(str(label) for label in range(num_classes)),
+        classes=classes or tuple(str(label) for label in range(num_classes)),
         mean=mean,
         std=std,
         flip=image,
@@ -116,9 +120,23 @@ def validate_inputs(path: Path, name: str, array: np.ndarray) -> np.ndarray:
     return features
 
 
+def _number(path: Path, name: str, array: np.ndarray, classes: tuple[str, ...]) -> np.ndarray:
+    """Return the class numbers of class names; other labels are returned unchanged."""
+    if array.dtype.kind != "U" or array.ndim != 1:
+        return array
+    unknown = np.flatnonzero(~np.isin(array, classes))
+    if len(unknown):
+        raise ValueError(
+            f"{path}: {name}[{unknown[0]}] is {str(array[unknown[0]])!r}, a class without training samples"
+        )
+    return np.searchsorted(classes, array)
+
+
 def _check_labels(path: Path, name: str, array: np.ndarray, inputs: np.ndarray) -> np.ndarray:
     if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise ValueError(f"{path}: {name} must be integers of shape [N], got {array.dtype} of shape {array.shape}")
+        raise ValueError(
+            f"{path}: {name} must be integers or text of shape [N], got {array.dtype} of shape {array.shape}"
+        )
     if len(array) != len(inputs):
         raise ValueError(f"{path}: {name} has {len(array)} labels for {len(inputs)} samples")
     wrong = np.flatnonzero(array < 0)

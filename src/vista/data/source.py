@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,15 @@ _NAMED = {
     "cifar100": "vista.data.cifar:load_cifar100",
     "tinyimagenet": "vista.data.tinyimagenet:load",
 }
-_BY_PATH = {"folder": "vista.data.folder:load", "npz": "vista.data.npz:load"}
+_BY_PATH = {
+    "folder": "vista.data.folder:load",
+    "npz": "vista.data.npz:load",
+    "csv": "vista.data.table:load_csv",
+    "parquet": "vista.data.table:load_parquet",
+    "hf": "vista.data.hf_dataset:load",
+}
+KINDS = tuple(_BY_PATH)  # of custom data, as in KIND:PATH
+TABLES = ("csv", "parquet", "hf")
 _TEST_FRACTION = 0.2
 _TEST_SEED = 2024
 _CHUNK = 4096  # rows read at a time from inputs that may be mapped from disk
@@ -34,8 +43,8 @@ class Source:
     """A data set in memory or mapped from disk, with its original labels. A sample's id is its index in `inputs`."""
 
     name: str
-    inputs: np.ndarray  # uint8 [N, H, W, C] images (maybe np.memmap), or float32 [N, ...] features
-    labels: np.ndarray  # int64 [N]
+    inputs: np.ndarray  # uint8 [N, H, W, C] images (maybe np.memmap), float32 [N, ...] features, int32 [N, L] tokens
+    labels: np.ndarray  # int64 [N]; -1 where a label is missing
     test_inputs: np.ndarray  # separate inputs, or `inputs` itself if `set_aside` selects the test samples
     test_labels: np.ndarray  # int64 [T]
     classes: tuple[str, ...]  # names, text only
@@ -50,6 +59,9 @@ class Source:
     validation: np.ndarray | None = None  # ids of the data's own validation samples, ascending
     image_size: int | None = None  # working resolution of photos, whose stored squares are larger: see folder.py
     image_hashes: tuple[str, ...] | None = None  # SHA-256 of each image of `inputs`, then of separate `test_inputs`
+
+    encoding: dict[str, dict[str, Any]] | None = None  # how table columns became features: see features.py
+    tokenizer: dict[str, Any] | None = None  # name, max_length and pad_id of the tokenizer of text
 
     @property
     def num_classes(self) -> int:
@@ -111,16 +123,19 @@ def load(
     *,
     image_size: int | None = None,
     skip_damaged: bool = False,
+    **columns: Any,
 ) -> Source:
     """Read a data set.
 
     Args:
-        name: A name such as `digits`, or `folder:PATH` or `npz:PATH`; a relative PATH is looked up in the working
-            directory, then below `root`.
+        name: A name such as `digits`, or `folder:PATH`, `npz:PATH`, `csv:PATH`, `parquet:PATH` or `hf:PATH`; a relative
+            PATH is looked up in the working directory, then below `root`.
         root: The folder that contains the data sets; the environment variable VISTA_DATA by default.
         own_validation: Whether to read the data's own validation samples.
-        image_size: Working resolution for a folder of images; see :func:`vista.data.folder.load`.
-        skip_damaged: Whether to leave out damaged files of a folder of images.
+        image_size: Working resolution for a folder or table of images; see :func:`vista.data.folder.load`.
+        skip_damaged: Whether to leave out damaged image files.
+        **columns: For a table: `label_column`, `image_column`, `text_column`, `network` (whose tokenizer is used),
+            `tokenizer` and `max_length`, as in :class:`vista.runs.config.TrainConfig`.
 
     Returns:
         The data set.
@@ -129,29 +144,36 @@ def load(
     (1797, 8, 8, 1)
     """
     kind, _, path = name.partition(":")
-    if image_size is not None and kind != "folder":
+    if image_size is not None and kind not in ("folder", *TABLES):
         raise ValueError(f"image_size is {image_size}, but {name} is no folder of images: leave out --image-size")
+    given = next((option for option, value in columns.items() if value is not None and option.endswith("column")), None)
+    if given is not None and kind not in TABLES:
+        option = "--" + given.replace("_", "-")
+        raise ValueError(f"{given} is {columns[given]!r}, but {name} is no table: leave out {option}")
     if name in _NAMED:
         return _reader(_NAMED[name])(root)
     if kind in _BY_PATH:
         if not path:
             raise ValueError(f"data {name!r} must have a path: '{kind}:PATH'")
-        options = {"image_size": image_size, "skip_damaged": skip_damaged} if kind == "folder" else {}
+        options: dict[str, Any] = {} if kind == "npz" else {"image_size": image_size, "skip_damaged": skip_damaged}
+        if kind in TABLES:
+            options["columns"] = {option: value for option, value in columns.items() if value is not None}
         found = _reader(_BY_PATH[kind])(_resolve(path, root), own_validation, **options)
         return dataclasses.replace(found, name=name)
     raise ValueError(f"data {name!r} is unknown; {_suggestion(name, kind)}")
 
 
 def _suggestion(name: str, kind: str) -> str:
-    """Suggest `folder:` or `npz:` for a path, or else a known name."""
+    """Suggest `folder:`, `npz:` or a kind of table for a path, or else a known name."""
+    ending = os.path.splitext(name)[1].removeprefix(".").lower()
     is_folder = os.path.isdir(os.path.expanduser(name))
-    if is_folder or (kind == name and name.endswith(".npz")):
-        return f"did you mean '{'folder' if is_folder else 'npz'}:{name}'?"
+    if is_folder or (kind == name and ending in ("npz", "csv", "parquet")):
+        return f"did you mean '{'folder' if is_folder else ending}:{name}'?"
     return suggest(kind, {each.partition(":")[0]: each for each in names()})
 
 
 def path_of(name: str, root: str | Path | None = None) -> tuple[str, Path] | None:
-    """Return kind and path of custom data (`folder:PATH`, `npz:PATH`); None if `name` is a known data set."""
+    """Return kind and path of custom data (`folder:PATH`, `csv:PATH` ...); None if `name` is a known data set."""
     kind, _, path = name.partition(":")
     return (kind, _resolve(path, root)) if kind in _BY_PATH and path else None
 

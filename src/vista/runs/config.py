@@ -29,7 +29,8 @@ class TrainConfig:
     """One training run."""
 
     data: str = "digits"
-    """What to train on: digits, cifar10, cifar100, tinyimagenet, folder:PATH or npz:PATH."""
+    """What to train on: digits, cifar10, cifar100, tinyimagenet, or your own: folder:PATH (images), csv:PATH,
+    parquet:PATH, hf:PATH (a saved dataset of Hugging Face) or npz:PATH."""
     root: str | None = None
     """Folder that holds the data sets; the environment variable VISTA_DATA if not given."""
     noise: str = "none"
@@ -77,6 +78,17 @@ class TrainConfig:
     """Change brightness, contrast and saturation of training images by up to this share, either way."""
     skip_damaged: bool = False
     """Leave out image files that cannot be decoded, instead of stopping at the first."""
+    label_column: str | None = None
+    """Column of a table that holds the labels, as class names or numbers; `label` if not given."""
+    image_column: str | None = None
+    """Column of a table that holds image paths, relative to the table."""
+    text_column: str | None = None
+    """Column of a table that holds texts, for --network hf:FOLDER. Without image or text column, all columns but the
+    label are features."""
+    tokenizer: str | None = None
+    """Folder or name of the tokenizer of transformers for texts; that of the hf: network if not given."""
+    max_length: int = 128
+    """Most tokens of a text; the rest is cut off."""
     validation: float = 0.1
     """Share of the training set held out for validation, or, from 1 on, a number of samples."""
     own_validation: bool = True
@@ -110,7 +122,7 @@ class TrainConfig:
         for name in ("seed", "noise_seed", "split_seed"):
             if not 0 <= (getattr(self, name) or 0) <= MAX_SEED:
                 raise ValueError(f"{name} must be between 0 and {MAX_SEED}, got {getattr(self, name)}")
-        positive = ("batch_size", "lr", "restart_epochs", "validation")
+        positive = ("batch_size", "max_length", "lr", "restart_epochs", "validation")
         for name in positive:
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be greater than 0, got {getattr(self, name)}")

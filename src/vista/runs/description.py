@@ -29,6 +29,8 @@ class DataDescription:
         inputs_hash, labels_hash, split_hash, test_hash: Hashes; ``None`` in runs recorded before they existed.
         files: File name of each sample by id, for data read from a folder.
         image_size: Working resolution of photos, which were resized to it; ``None`` for other data.
+        encoding: How the columns of a table became features; see :mod:`vista.data.features`.
+        tokenizer: ``name``, ``max_length`` and ``pad_id`` of the tokenizer of text.
     """
 
     name: str
@@ -47,6 +49,8 @@ class DataDescription:
     test_hash: str | None = None
     files: tuple[str, ...] | None = None
     image_size: int | None = None
+    encoding: dict[str, Any] | None = None
+    tokenizer: dict[str, Any] | None = None
 
     @property
     def is_image(self) -> bool:
@@ -90,10 +94,12 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
     raise ValueError(f"{name} has an unusable value: {str(value)[:80]!r}")
 
 
-_OPTIONAL = {str | None, int | None, tuple[str, ...] | None}
+_OPTIONAL = {str | None, int | None, tuple[str, ...] | None, dict[str, Any] | None}
 
 
-def _is_a(value: Any, kind: type) -> bool:
+def _is_a(value: Any, kind: Any) -> bool:
+    if kind is Any:
+        return True
     if kind is float:
         return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))

@@ -15,6 +15,7 @@ from torch import nn
 from vista import models
 from vista.core import collectives
 from vista.core.validation import suggest
+from vista.data import hf_dataset, source
 from vista.methods import Chosen
 from vista.runs import config as run_config
 from vista.runs.config import TrainConfig
@@ -78,7 +79,8 @@ def train(
         preset: ``auto``, ``digits``, ``clean`` or ``noisy``: the defaults, unless ``config`` is given.
         fresh: Replace a run in the same folder instead of resuming it.
         **fields: Fields of :class:`vista.runs.config.TrainConfig`, such as ``data``, ``noise``, ``method``, ``epochs``
-            and ``seed``. They override ``config`` and the preset.
+            and ``seed``. They override ``config`` and the preset. ``data`` may be a dataset object of Hugging
+            Face, which is saved in the folder ``datasets`` next to the run.
 
     Returns:
         The result of the run.
@@ -94,6 +96,9 @@ def train(
         0.8777777777777778
         >>> network = result.model("best")  # doctest: +SKIP
     """
+    if hasattr(fields.get("data"), "save_to_disk"):
+        kept = Path("runs" if out is None else Path(out).parent) / "datasets"
+        fields["data"] = hf_dataset.store(fields["data"], kept)
     job = new_job(make_config(config, preset, fields), out)
     execute_jobs([job], lambda _job, event: None if on_event is None else on_event(event), fresh=fresh)
     return result_of(job)
@@ -186,7 +191,7 @@ def data_name(config: TrainConfig) -> str:
     parts = []
     for text in (config.data, config.noise):
         kind, _, value = text.partition(":")
-        parts.append(_safe_name(f"{kind}-{Path(value).name}" if kind in ("folder", "npz", "file") else text))
+        parts.append(_safe_name(f"{kind}-{Path(value).name}" if kind in (*source.KINDS, "file") else text))
     return "-".join(parts)
 
 

@@ -22,6 +22,9 @@ from vista.runs.folder import DATA, LABELS, SPLIT, RunFolder
 from vista.split import Split
 from vista.training.network import network_name
 
+OPTIONS = ("image_size", "skip_damaged")  # of reading images
+COLUMNS = ("label_column", "image_column", "text_column", "tokenizer", "max_length")  # of reading tables
+
 
 @dataclass(frozen=True)
 class Samples:
@@ -45,6 +48,7 @@ def load_samples(config: TrainConfig, device: torch.device) -> Samples:
     data = load_source(config, config.root)
     _check_classes(config, data)
     given, parts = labels_and_split(config, data, config.root)
+    _report_missing(config, given, data.for_training)
     dtype = torch.float64 if config.precision == "fp64" else torch.float32
 
     def on_device(values: np.ndarray, rows: np.ndarray | None = None) -> Inputs:
@@ -66,6 +70,8 @@ def load_samples(config: TrainConfig, device: torch.device) -> Samples:
         padding=data.padding,
         files=data.files,
         image_size=data.image_size,
+        encoding=data.encoding,
+        tokenizer=data.tokenizer,
     )
     if data.validation is not None and config.validation != TrainConfig.validation:
         warnings.warn(
@@ -86,21 +92,39 @@ def load_source(config: TrainConfig, root: str | Path | None) -> Source:
     Returns:
         The data set, decoded as the run needs it.
     """
-    options = {name: getattr(config, name) for name in ("image_size", "skip_damaged")}
-    given = {name: value for name, value in options.items() if value != getattr(TrainConfig, name)}
-    return source.load(config.data, root, config.own_validation, **given)
+    given = {name: getattr(config, name) for name in OPTIONS if getattr(config, name) != getattr(TrainConfig, name)}
+    return source.load(config.data, root, config.own_validation, **{**given, **columns_of(config)})
+
+
+def columns_of(config: TrainConfig) -> dict[str, Any]:
+    """Which columns of a table a run reads, and how it tokenises text; only what is set."""
+    given = {name: getattr(config, name) for name in COLUMNS if getattr(config, name) != getattr(TrainConfig, name)}
+    return given if config.text_column is None else {**given, "network": config.network}
 
 
 def _check_classes(config: TrainConfig, data: Source) -> None:
-    """A class folder with a single image has nothing to train, validate and test on."""
-    if not config.data.startswith("folder:"):
+    """A class with a single labelled sample has nothing to train, validate and test on."""
+    kind = config.data.partition(":")[0]
+    if kind not in ("folder", "csv", "parquet", "hf"):
         return
     known = data.labels if data.validation is None else np.delete(data.labels, data.validation)
-    alone = np.flatnonzero(np.bincount(known, minlength=data.num_classes) == 1)
+    alone = np.flatnonzero(np.bincount(known[known >= 0], minlength=data.num_classes) == 1)
     if len(alone):
+        what, remedy = ("image", "folder") if kind == "folder" else ("row", "row")
         raise ValueError(
-            f"class {data.classes[alone[0]]!r} of {config.data} has one image, but at least 2 are needed: "
-            "add images, or remove its folder"
+            f"class {data.classes[alone[0]]!r} of {config.data} has one {what}, but at least 2 are needed: "
+            f"add {what}s, or remove its {remedy}"
+        )
+
+
+def _report_missing(config: TrainConfig, given: NoisyLabels, ids: np.ndarray) -> None:
+    """Samples whose label the data lack are trained on without one."""
+    missing = int((given.given[ids] < 0).sum())
+    if missing and noise.parse(config.noise).kind != "file":
+        warnings.warn(
+            f"{missing:,} of {len(ids):,} training samples of {config.data} have no label: a method with a "
+            "teacher trains on its predictions for them, others leave them out",
+            stacklevel=3,
         )
 
 
@@ -169,7 +193,7 @@ def check_files_unchanged(folder: RunFolder, config: TrainConfig) -> None:
 
     If the files are gone there is nothing to compare, and the run stays valid.
     """
-    if noise.parse(config.noise).kind not in ("file", "human") and not config.data.startswith(("npz:", "folder:")):
+    if noise.parse(config.noise).kind not in ("file", "human") and source.path_of(config.data) is None:
         return
     try:
         data = load_source(config, config.root)

@@ -104,8 +104,11 @@ def test_without_a_test_set_a_fixed_stratified_fifth_is_held_out(tmp_path):
         ({"y_train": LABELS - 1}, "y_train[0] must be 0 or more, got -1"),
         ({"y_train": LABELS + 1}, "y_train must contain every class from 0 to 3, but 0 is missing"),
         ({"y_train": LABELS * 0}, "y_train must have at least 2 classes, got 1"),
-        ({"y_train": LABELS.astype(float)}, "y_train must be integers of shape [N], got float64"),
-        ({"y_train": np.eye(12, dtype=int)}, "y_train must be integers of shape [N], got int64 of shape (12, 12)"),
+        ({"y_train": LABELS.astype(float)}, "y_train must be integers or text of shape [N], got float64"),
+        (
+            {"y_train": np.eye(12, dtype=int)},
+            "y_train must be integers or text of shape [N], got int64 of shape (12, 12)",
+        ),
         ({"y_train": LABELS[:5]}, "y_train has 5 labels for 12 samples"),
         (
             {"x_test": IMAGES[:0], "y_test": LABELS[:0]},
@@ -197,3 +200,21 @@ def test_missing_keys_and_files_are_named(tmp_path):
     np.save(tmp_path / "one.npy", IMAGES)
     with pytest.raises(ValueError, match=r"not a readable \.npz"):
         load(f"npz:{tmp_path / 'one.npy'}")
+
+
+def test_labels_may_be_class_names(tmp_path):
+    """Numbered in sorted order; a class that is only tested is an error."""
+    names = np.array(["dog", "cat", "ant"] * 4)
+    arrays = {
+        "x_train": np.zeros((12, 2)),
+        "y_train": names,
+        "x_test": np.zeros((2, 2)),
+        "y_test": np.array(["ant", "dog"]),
+    }
+    np.savez(tmp_path / "d.npz", **arrays)
+    read = load(f"npz:{tmp_path / 'd.npz'}")
+    assert read.classes == ("ant", "cat", "dog")
+    assert (read.labels[:3].tolist(), read.test_labels.tolist()) == ([2, 1, 0], [0, 2])
+    np.savez(tmp_path / "d.npz", **arrays | {"y_test": np.array(["ant", "eel"])})
+    with pytest.raises(ValueError, match=r"y_test\[1\] is 'eel', a class without training samples"):
+        load(f"npz:{tmp_path / 'd.npz'}")

@@ -7,7 +7,17 @@ from vista.data import load, names, source
 
 
 def test_an_unknown_name_gets_a_close_suggestion():
-    assert names() == ("digits", "cifar10", "cifar100", "tinyimagenet", "folder:PATH", "npz:PATH")
+    assert names() == (
+        "digits",
+        "cifar10",
+        "cifar100",
+        "tinyimagenet",
+        "folder:PATH",
+        "npz:PATH",
+        "csv:PATH",
+        "parquet:PATH",
+        "hf:PATH",
+    )
     with pytest.raises(ValueError, match=re.escape("data 'cifar-100' is unknown; did you mean 'cifar100'?")):
         load("cifar-100")
     with pytest.raises(ValueError, match=re.escape("did you mean 'folder:PATH'?")):
@@ -16,9 +26,9 @@ def test_an_unknown_name_gets_a_close_suggestion():
         load("npz:")
 
 
-@pytest.mark.parametrize("name", ["mnist-c", "", "~nobody", "x\0y", "table.csv"])
+@pytest.mark.parametrize("name", ["mnist-c", "", "~nobody", "x\0y", "table.tsv"])
 def test_an_unknown_name_without_a_close_match_gets_the_list_only(name, tmp_path, monkeypatch):
-    (tmp_path / "table.csv").write_text("id,label\n")
+    (tmp_path / "table.tsv").write_text("id\tlabel\n")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=re.escape(f"data {name!r} is unknown; known: digits, cifar10,")):
         load(name)

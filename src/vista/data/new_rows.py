@@ -1,0 +1,72 @@
+"""Rows of a table for a trained network: encoded as its training data were, without labels."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vista.data import features, hf_dataset, table
+from vista.data.decoding import DamagedImage
+from vista.data.embedded_images import decode_like
+from vista.data.folder import read_files
+from vista.data.table import Selection, Table
+from vista.data.text import tokenize_like
+
+
+def read_new_rows(
+    kind: str,
+    path: Path,
+    columns: Mapping[str, Any],
+    *,
+    encoding: features.Encoding | None,
+    tokenizer: dict[str, Any] | None,
+    sample_shape: tuple[int, ...],
+    image_size: int | None,
+) -> tuple[np.ndarray, list[str] | None]:
+    """Read the rows of a table, or of the part test where it has one.
+
+    Args:
+        kind: `csv`, `parquet` or `hf`.
+        path: The table.
+        columns: Which columns are what in the training data; see :meth:`vista.data.table.Selection.of`.
+        encoding: How feature columns were encoded.
+        tokenizer: How text was tokenised.
+        sample_shape: Shape of a network input.
+        image_size: Working resolution of photos; None if images were used unchanged.
+
+    Returns:
+        The inputs as the network's data were stored, and the file names of images.
+    """
+    rows = _last_part(_read(kind, path))
+    chosen = Selection.of(columns)
+    if tokenizer is not None and chosen.text is not None:
+        texts = rows.column(chosen.text, "--text-column")
+        return tokenize_like(table.as_texts(texts), tokenizer, sample_shape[0]), None
+    if encoding is not None:
+        cleaned = {name: table.clean(values) for name, values in rows.columns.items()}
+        return features.encode(path, cleaned, encoding), None
+    if chosen.image is None:
+        raise ValueError(f"{path} is a table, but the run was trained on data without columns: use another --data")
+    contents = table.embedded_images(rows, chosen.image)
+    try:
+        if contents is not None:
+            return decode_like(path, contents, sample_shape, image_size), None
+        folder, files = table.image_files(rows, chosen.image)
+        return read_files(folder, files, sample_shape[0], image_size), [str(file.relative_to(folder)) for file in files]
+    except DamagedImage as error:
+        raise ValueError(f"{error}; replace it, or remove its row") from error
+
+
+def _read(kind: str, path: Path) -> Table:
+    if kind == "hf":
+        return hf_dataset.read_saved(path)
+    return table.read_parts(path, f".{kind}", {"csv": table.read_csv, "parquet": table.read_parquet}[kind], True)
+
+
+def _last_part(rows: Table) -> Table:
+    """Keep the part test if there is one, otherwise all rows."""
+    count = rows.sizes.get("test", 0)
+    if not count:
+        return rows
+    return Table(rows.path, {name: values[-count:] for name, values in rows.columns.items()}, {"test": count})
