@@ -41,9 +41,18 @@ def earlier_roles(method: str, make_config) -> list[str]:
     return [need.role for need in chosen.method.earlier_runs(chosen.config)]
 
 
+# The cross-entropy of the pyramid, through three levels of BatchNorm, teaches little in 40 steps.
+SLOW = {"frskd": 8}  # epochs
+
+
 @pytest.mark.parametrize("method", METHODS)
-def test_learns(trained: Run, method: str) -> None:
-    metrics = trained(method).metrics()
+def test_learns(trained: Run, make_config, method: str, tmp_path: Path) -> None:
+    if method in SLOW:
+        for event in train(make_config(method, epochs=SLOW[method]), tmp_path / "run"):
+            if isinstance(event, Finished):
+                metrics = event.metrics
+    else:
+        metrics = trained(method).metrics()
     assert metrics["last"]["test"]["top1"] > 3 * CHANCE
     assert metrics["best"]["test"]["top1"] > 3 * CHANCE
 

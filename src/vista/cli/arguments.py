@@ -26,8 +26,8 @@ METAVARS = {
 }  # fmt: skip
 BASIC = ("data", "root", "noise", "method", "network", "epochs", "batch_size", "lr", "seed", "device")
 ADVANCED = tuple(
-    field.name for field in dataclasses.fields(TrainConfig) if field.name not in (*BASIC, "options")
-)  # the method's options are flags of their own
+    field.name for field in dataclasses.fields(TrainConfig) if field.name not in (*BASIC, "options", "method_version")
+)  # the method's options are flags of their own, its version is that of the code
 
 
 @dataclass(frozen=True)

@@ -107,3 +107,13 @@ def blend_labelled(hard: Tensor, soft: Tensor, share: Tensor) -> Tensor:
     """
     labelled = hard.sum(dim=1, keepdim=True) > 0
     return torch.where(labelled, hard + (soft - hard) * share, soft)
+
+
+def adapt_targets(targets: Tensor, probs: Tensor, momentum: Tensor) -> Tensor:
+    r""":math:`t \leftarrow a t + (1 - a) p`, all ``[B, K]``; ``momentum`` is 0-d, and 1 leaves the targets unchanged.
+
+    Rows of zeros (no label) become the prediction itself.
+    """
+    moved = targets * momentum + probs * (1.0 - momentum)
+    empty = targets.sum(dim=1, keepdim=True) == 0
+    return torch.where(empty, probs * (momentum < 1.0), moved)

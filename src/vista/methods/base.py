@@ -159,6 +159,7 @@ class Method(nn.Module):
     cost: ClassVar[str]  # per step, in forward and backward passes
     keeps: ClassVar[str]  # state in addition to the network
     source: ClassVar[str]  # publication
+    version: ClassVar[int] = 1  # raise it when the computation changes: records of older versions are other runs
     reconstruction: ClassVar[bool] = False  # built from a description, because the source gives no formula or code
     variants: ClassVar[dict[str, dict[str, Any]]] = {}  # additional names: this method with these options
     capturable: ClassVar[bool] = True
@@ -167,6 +168,7 @@ class Method(nn.Module):
     needs_stages: ClassVar[bool] = False  # requires a network with at least two stages of feature maps
     sample_buffers: ClassVar[tuple[str, ...]] = ()  # names of buffers with one row per training sample
     evidence: Evidence | None = None  # where predictions of the training pass are recorded
+    learning_rate: Tensor | float = 0.0  # of the current step, set by the engine
     whole_batch: WholeBatch | None = None  # set during a step that is split over several processes
 
     @dataclass(frozen=True)

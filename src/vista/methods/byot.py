@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from vista.methods.base import Batch, Method, Task
 from vista.models.staged import Staged
 
 NEUTRAL: dict[str, Any] = {"alpha": 0.0, "beta": 0.0}
+Form = Literal["conference", "journal"]
 
 
 class Terms(NamedTuple):
@@ -42,18 +43,30 @@ def compute_byot_terms(
     alpha: float,
     beta: float,
     temperature: float,
+    form: Form = "conference",
     rows: Tensor | None = None,
 ) -> Terms:
-    r""":math:`(1-\alpha) \sum_i \mathrm{CE}_i + \alpha T^2 \sum_{i<S} \mathrm{KL}(p_S \| p_i) + \beta \sum_{i<S} g_i`.
+    r""":math:`\mathrm{CE}_S + \sum_{i<S} [(1-\alpha) \mathrm{CE}_i + \alpha s\, \mathrm{KL}(p_S \| p_i) + \beta g_i]`.
 
     ``logits`` ``[B, K]`` and ``features`` ``[B, C]`` are those of the ``S`` heads, the deepest last. No gradient
-    reaches the deepest head from the last two sums. :math:`g_i` is :func:`compute_feature_gap`.
+    reaches the deepest head from KL and :math:`g_i`. In the form ``conference``, :math:`s = T^2` and :math:`g_i` is
+    :func:`compute_feature_gap`. In the form ``journal``, :math:`s = 1` and :math:`g_i` is the L2 distance over the
+    whole batch, which the authors' code leaves out for the head next to the deepest.
     """
-    losses = [(1.0 - alpha) * soft_cross_entropy(head, targets, rows=rows) for head in logits]
+    losses = [(1.0 - alpha) * soft_cross_entropy(head, targets, rows=rows) for head in logits[:-1]]
     teacher, deep = logits[-1].detach(), features[-1].detach()
-    distillation = [alpha * distillation_kl(head, teacher, temperature) for head in logits[:-1]]
-    gaps = [beta * compute_feature_gap(shallow, deep) for shallow in features[:-1]]
-    return Terms(losses[-1], torch.stack(losses[:-1]).sum(), torch.stack(distillation).sum(), torch.stack(gaps).sum())
+    scale = alpha if form == "conference" else alpha / temperature**2
+    distillation = [scale * distillation_kl(head, teacher, temperature) for head in logits[:-1]]
+    if form == "conference":
+        gaps = [compute_feature_gap(shallow, deep) for shallow in features[:-1]]
+    else:
+        gaps = [torch.dist(wide(shallow), wide(deep)) for shallow in features[:-2]]
+    return Terms(
+        soft_cross_entropy(logits[-1], targets, rows=rows),
+        torch.stack(losses).sum(),
+        torch.stack(distillation).sum(),
+        beta * torch.stack(gaps).sum() if gaps else deep.new_zeros(()),
+    )
 
 
 def make_bottleneck(inputs: int, outputs: int) -> nn.Sequential:
@@ -74,17 +87,24 @@ class Byot(Method):
     keeps = "nothing"
     source = "Zhang et al., Be Your Own Teacher, ICCV 2019"
     needs_stages = True
+    version = 2  # in version 1 the deepest head's cross-entropy had the weight 1 - alpha
+    variants = {"byot-journal": {"form": "journal", "alpha": 0.3, "beta": 0.03}}  # noqa: RUF012
 
     @dataclass(frozen=True)
     class Config:
         alpha: float = 0.1
-        """Weight of the distillation from the deepest head; the cross-entropy has weight 1 - alpha."""
+        """Weight of the distillation from the deepest head; the other heads' cross-entropy has weight 1 - alpha."""
         temperature: float = 3.0
         """Temperature of both sides of the distillation."""
         beta: float = 0.0655
-        """Weight of the mean squared gap between the heads' pooled maps and the deepest pooled map."""
+        """Weight of the gap between the heads' pooled maps and the deepest pooled map."""
+        form: Form = "conference"
+        """conference: factor T^2, mean squared gap of active features; journal: no factor, L2 distance through a
+        linear adaptation layer per head."""
 
         def __post_init__(self) -> None:
+            if self.form not in get_args(Form):
+                raise ValueError(f"form must be one of {', '.join(get_args(Form))}, got {self.form!r}")
             unit_interval(self.alpha, "alpha")
             positive(self.temperature, "temperature", usual=3)
             not_negative(self.beta, "beta")
@@ -97,6 +117,8 @@ class Byot(Method):
             for stage in range(len(channels) - 1)
         ).to(task.device)
         self.heads = nn.ModuleList(nn.Linear(channels[-1], task.num_classes) for _ in self.necks).to(task.device)
+        adapted = len(self.necks) - 1 if config.form == "journal" else 0  # not the head next to the deepest
+        self.adaptations = nn.ModuleList(nn.Linear(channels[-1], channels[-1]) for _ in range(adapted)).to(task.device)
 
     def terms(self, network: nn.Module, batch: Batch) -> Terms:
         """Return the parts of the loss for this batch."""
@@ -105,6 +127,8 @@ class Byot(Method):
         features = [neck(each).mean(dim=(2, 3)) for neck, each in zip(self.necks, maps)]
         logits = [head(shallow) for head, shallow in zip(self.heads, features)]
         logits.append(self.observe(batch, staged.classify(staged.embed(maps[-1]))))
+        for number, adaptation in enumerate(self.adaptations):
+            features[number] = adaptation(features[number])
         targets = self.mix_targets(batch, self.targets)
         config = self.config
         return compute_byot_terms(
@@ -114,6 +138,7 @@ class Byot(Method):
             alpha=config.alpha,
             beta=config.beta,
             temperature=config.temperature,
+            form=config.form,
             rows=self.count_rows(targets),
         )
 

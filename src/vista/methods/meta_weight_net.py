@@ -37,7 +37,7 @@ def compute_weighted_mean(losses: Tensor, weights: Tensor, rows: Tensor | None =
     return total / (len(losses) if rows is None else rows)
 
 
-def take_virtual_step(network: nn.Module, loss: Tensor, lr: float) -> dict[str, Tensor]:
+def take_virtual_step(network: nn.Module, loss: Tensor, lr: Tensor | float) -> dict[str, Tensor]:
     """Return the parameters after one gradient step on ``loss``, differentiable with respect to its inputs."""
     parameters = {name: p for name, p in network.named_parameters() if p.requires_grad}
     gradients = torch.autograd.grad(loss, list(parameters.values()), create_graph=True, allow_unused=True)
@@ -54,6 +54,7 @@ class MetaWeightNet(Method):
     keeps = "a perceptron with 301 weights and its optimizer's moments"
     source = "Shu et al., Meta-Weight-Net, NeurIPS 2019"
     capturable = False  # second-order gradients
+    version = 2  # the virtual step of version 1 had a constant learning rate
 
     meta_steps: Tensor
 
@@ -65,14 +66,16 @@ class MetaWeightNet(Method):
         """Adam's learning rate for the weighing network."""
         meta_weight_decay: float = 1e-4
         """Weight decay of the weighing network."""
-        virtual_lr: float = 0.1
-        """Learning rate of the virtual step, which is evaluated on validation samples."""
+        virtual_lr: float | None = None
+        """Learning rate of the virtual step, which is evaluated on validation samples; by default that of the real
+        step, as in the source."""
 
         def __post_init__(self) -> None:
             if self.hidden < 1:
                 raise ValueError(f"hidden must be at least 1 (the source uses 100), got {self.hidden}")
-            for name in ("meta_lr", "virtual_lr"):
-                positive(getattr(self, name), name)
+            positive(self.meta_lr, "meta_lr")
+            if self.virtual_lr is not None:
+                positive(self.virtual_lr, "virtual_lr")
             not_negative(self.meta_weight_decay, "meta_weight_decay")
 
     def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
@@ -105,7 +108,8 @@ class MetaWeightNet(Method):
         """
         weigher = {name: tensor.clone().requires_grad_() for name, tensor in self.weigher().items()}
         virtual_loss = compute_weighted_mean(losses, compute_sample_weights(losses, weigher), rows)
-        virtual = take_virtual_step(network, virtual_loss, self.config.virtual_lr)
+        lr = self.learning_rate if self.config.virtual_lr is None else self.config.virtual_lr
+        virtual = take_virtual_step(network, virtual_loss, lr)
         # The virtual network gets copies of the buffers: validation samples must not change BatchNorm's statistics.
         copies = {name: buffer.clone() for name, buffer in network.named_buffers()}
         images, labels = batch.validation()

@@ -9,20 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from vista.core.losses import soft_cross_entropy, wide
+from vista.core.teacher import adapt_targets
 from vista.core.validation import unit_interval
 from vista.methods.base import Batch, Method, Task, check_below_one
 
 NEUTRAL: dict[str, Any] = {"start": 1.0}
-
-
-def adapt_targets(targets: Tensor, probs: Tensor, momentum: Tensor) -> Tensor:
-    r""":math:`t \leftarrow a t + (1 - a) p`, all ``[B, K]``; ``momentum`` is 0-d, and 1 leaves the targets unchanged.
-
-    Rows of zeros (no label) become the prediction itself.
-    """
-    moved = targets * momentum + probs * (1.0 - momentum)
-    empty = targets.sum(dim=1, keepdim=True) == 0
-    return torch.where(empty, probs * (momentum < 1.0), moved)
 
 
 def compute_weighted_loss(logits: Tensor, targets: Tensor) -> Tensor:

@@ -78,7 +78,9 @@ class LedgerRecord:
 
 def plain_config(config: TrainConfig) -> TrainConfig | None:
     """The plain run that has the same network, if the method trains with cross-entropy alone."""
-    return dataclasses.replace(config, method="ce", options={}) if choose_method(config).method.trains_plainly else None
+    if not choose_method(config).method.trains_plainly:
+        return None
+    return dataclasses.replace(config, method="ce", options={}, method_version=1)
 
 
 def cell_key(config: TrainConfig) -> str:

@@ -47,7 +47,13 @@ def make_config(method: str, changes: dict[str, Any], seed: int) -> TrainConfig:
     noise = changes.get("noise", "none")
     settings = {**CIFAR, **preset("clean" if noise == "none" else "noisy"), "validation": VALIDATION, **changes}
     chosen = choose(method)
-    return dataclasses.replace(TrainConfig(**settings), method=chosen.name, options=chosen.options, seed=seed)
+    return dataclasses.replace(
+        TrainConfig(**settings),
+        method=chosen.name,
+        options=chosen.options,
+        method_version=chosen.method.version,
+        seed=seed,
+    )
 
 
 def describe() -> str:

@@ -39,6 +39,8 @@ class TrainConfig:
     """How to train; `vista methods` lists all. Options may follow: vista:tau=0.01."""
     options: dict[str, Any] = field(default_factory=dict)
     """Options of the method, already resolved."""
+    method_version: int = 1
+    """Version of the method's computation, set when the run starts; runs of two versions are different runs."""
     network: str = "auto"
     """auto (chosen for the data), a custom package.module:function, or one of: small-cnn, mlp, tiny-staged, vit-tiny,
     vit-small, resnet18, resnet34, resnet101, preact-resnet18, densenet121, vgg16, vgg16-fc, vgg19, vgg19-fc."""

@@ -117,6 +117,7 @@ class Engine:
         self.optimizer.zero_grad(set_to_none=True)
         if self.loader.world_size > 1:
             self.method.whole_batch = WholeBatch(*self.loader.global_batch(self.counter, size))
+        self.method.learning_rate = self.optimizer.param_groups[0]["lr"]
         if len(batch.index):  # a short batch may leave a process without samples
             with self.autocast():
                 loss = self.method.loss(network, batch)

@@ -48,7 +48,14 @@ def resolve(config: TrainConfig) -> ResolvedRun:
     precision = config.precision
     if precision == "auto":
         precision = "bf16" if device.type == "cuda" else "fp32"
-    config = dataclasses.replace(config, method=chosen.name, options=chosen.options, device=name, precision=precision)
+    config = dataclasses.replace(
+        config,
+        method=chosen.name,
+        options=chosen.options,
+        method_version=chosen.method.version,
+        device=name,
+        precision=precision,
+    )
     return ResolvedRun(config, chosen, device, identity(config))
 
 

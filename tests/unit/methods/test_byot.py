@@ -49,8 +49,25 @@ def test_terms_match_formula():
         beta=beta,
         temperature=temperature,
     )
-    expected = [0.7 * hard[-1], 0.7 * sum(hard[:-1]), alpha * sum(soft), beta * sum(gaps)]
+    expected = [hard[-1], 0.7 * sum(hard[:-1]), alpha * sum(soft), beta * sum(gaps)]
     np.testing.assert_allclose([float(term) for term in terms], expected, rtol=1e-10)
+
+
+def test_journal_form_has_no_squared_temperature_and_l2_distances(make_task, network, batch):
+    method = choose("byot-journal").method(make_task(), network, choose("byot-journal").config)
+    assert len(method.adaptations) == 2, "none for the head next to the deepest"
+    features = [neck(each).mean(dim=(2, 3)) for neck, each in zip(method.necks, network.stages(batch.x))]
+    deep = network.stages(batch.x)[-1].mean(dim=(2, 3))
+    distances = [(layer(f) - deep).square().sum().sqrt() for layer, f in zip(method.adaptations, features)]
+    terms = method.terms(network, batch)
+    torch.testing.assert_close(terms.features, 0.03 * sum(distances))
+    teacher = (network(batch.x) / 3).softmax(dim=1)
+    kl = [
+        F.kl_div((h(f) / 3).log_softmax(dim=1), teacher, reduction="batchmean") for h, f in zip(method.heads, features)
+    ]
+    torch.testing.assert_close(terms.distillation, 0.3 * sum(kl))
+    method.loss(network, batch).backward()
+    assert all(p.grad is not None for p in method.parameters())
 
 
 def test_deepest_head_gets_no_distillation_gradient():

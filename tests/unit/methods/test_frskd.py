@@ -94,7 +94,7 @@ def test_maps_are_averaged_with_positive_weights():
     with torch.no_grad():
         fuse.weights.copy_(torch.tensor([3.0, -2.0, 1.0]))
     first, second, third = torch.randn(3, 2, 2, 4, 4, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(fuse(first, second, third), 0.75 * first + 0.25 * third, rtol=0, atol=1e-3)
+    torch.testing.assert_close(fuse(first, second, third), 0.75 * first.relu() + 0.25 * third.relu(), rtol=0, atol=1e-5)
 
 
 def test_every_pyramid_node_has_one_weight_per_input_map():

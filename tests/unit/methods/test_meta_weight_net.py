@@ -21,7 +21,9 @@ def batch(FakeBatch):
 def make(task, network, **options):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return MetaWeightNet(task, network, MetaWeightNet.Config(**options))
+        method = MetaWeightNet(task, network, MetaWeightNet.Config(**options))
+    method.learning_rate = 0.1
+    return method
 
 
 def softmax(z):
@@ -72,6 +74,18 @@ def test_first_meta_step_follows_numeric_gradient(make_task, Linear5, batch):
         clear = np.abs(expected) > 1e-5
         np.testing.assert_allclose(moved[clear], -1e-3 * np.sign(expected[clear]), rtol=2e-2)
     assert np.abs(method.get_buffer("hidden_weight_mean").numpy()).max() > 1e-5
+
+
+def test_virtual_step_follows_learning_rate_unless_given(make_task, Linear5, batch):
+    def moment(rate, **options):
+        network = Linear5()
+        method = make(make_task(), network, hidden=8, meta_weight_decay=0.0, **options)
+        method.learning_rate = rate
+        method.loss(network, batch)
+        return method.hidden_weight_mean.clone()
+
+    torch.testing.assert_close(moment(0.05), moment(0.5, virtual_lr=0.05))
+    assert not torch.allclose(moment(0.05), moment(0.5))
 
 
 def test_weigher_is_updated_by_adam_with_weight_decay(make_task, Linear5):

@@ -95,6 +95,14 @@ def test_weight_is_scaled_by_share_of_labelled_samples(make_task, Linear5):
     assert method.weight.item() == pytest.approx(5.0)
 
 
+def test_samples_without_label_count_in_the_divisor(make_task, FakeBatch, Linear5):
+    network, x = Linear5(), inputs(4)
+    method = make(make_task(labels=torch.tensor([0, -1, -1, 3])), network, weight=0.0)
+    loss = method.loss(network, FakeBatch(x, [0, 1, 2, 3]))
+    labelled = torch.nn.functional.cross_entropy(network(x)[[0, 3]], torch.tensor([0, 3]), reduction="sum")
+    torch.testing.assert_close(loss, labelled / 4)
+
+
 def test_state_survives_saving(make_task, FakeBatch, Linear5):
     network = Linear5()
     method = make(make_task(), network)
