@@ -23,6 +23,7 @@ T = TypeVar("T")
 METAVARS = {
     "root": "DIR", "checkpoint_dir": "DIR", "padding": "N", "flip": "True|False", "noise_seed": "N", "split_seed": "N",
     "label_column": "NAME", "image_column": "NAME", "text_column": "NAME", "tokenizer": "FOLDER",
+    "backbone_lr": "RATE",
 }  # fmt: skip
 BASIC = ("data", "root", "noise", "method", "network", "epochs", "batch_size", "lr", "seed", "device")
 ADVANCED = tuple(
@@ -118,7 +119,7 @@ def training_flags(argv: Sequence[str], without: Sequence[str] = ()) -> list[tup
     """
     name = peek(argv, "preset", "auto")
     known = name if name in PRESETS else "auto"  # the parser rejects an unknown one
-    values = preset(known, peek(argv, "data", TrainConfig.data), peek(argv, "noise", TrainConfig.noise))
+    values = preset(known, *(peek(argv, name, getattr(TrainConfig, name)) for name in ("data", "noise", "optimizer")))
     groups = {
         "basic": ("Data, noise, network and the length of the training.", BASIC),
         "advanced": ("Optimizer, augmentation, validation, precision and checkpoints.", ADVANCED),

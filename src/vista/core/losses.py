@@ -23,6 +23,16 @@ def wide(logits: Tensor) -> Tensor:
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
 
 
+def smooth_targets(targets: Tensor, smoothing: float) -> Tensor:
+    r""":math:`(1 - \epsilon)\,\tilde y_i + \epsilon\,m_i / K`, with the row sums :math:`m_i`, as in torch.
+
+    >>> smooth_targets(torch.tensor([[1.0, 0.0]]), 0.2)
+    tensor([[0.9000, 0.1000]])
+    """
+    uniform = targets.sum(dim=-1, keepdim=True) * (smoothing / targets.shape[-1])
+    return targets * (1.0 - smoothing) + uniform
+
+
 def soft_cross_entropy(
     logits: Tensor,
     targets: Tensor,

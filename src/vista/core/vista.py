@@ -14,7 +14,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vista.core import collectives, coverage, teacher
-from vista.core.losses import Reduction, cross_entropy_and_probs, in_torch_func, one_hot, reduce, rows_with_target, wide
+from vista.core.losses import (
+    Reduction,
+    cross_entropy_and_probs,
+    in_torch_func,
+    one_hot,
+    reduce,
+    rows_with_target,
+    smooth_targets,
+    wide,
+)
 from vista.core.options import Options, Record, Schedule, Start, check_epochs
 from vista.core.store import PredictionStore, check_memory
 from vista.core.topk import are_packed, check_topk
@@ -30,6 +39,7 @@ from vista.core.validation import (
     check_index,
     check_logits,
     predicted_classes,
+    unit_interval,
 )
 
 FORMAT = 1
@@ -121,6 +131,7 @@ class Vista:
         self._checks = checks
         self._options = Options(tau, record, schedule, k, value, order, weights, smoothing, start, topk)
         check_topk(self._options.topk, num_classes)
+        self.expects_every_sample = True  # False: a sampler leaves samples out on purpose, which needs no warning
         self._labels = as_labels(labels, num_classes, "labels", missing=as_int(ignore_index, "ignore_index"))
         self._val_labels = as_labels(val_labels, num_classes, "val_labels")
         self._identity = _digest(self._labels), _digest(self._val_labels)
@@ -187,6 +198,7 @@ class Vista:
         reduction: Reduction = "mean",
         sample_weight: Tensor | None = None,
         class_weight: Tensor | None = None,
+        label_smoothing: float = 0.0,
     ) -> Tensor:
         """Compute the cross-entropy with soft targets, and store the predictions.
 
@@ -201,6 +213,7 @@ class Vista:
             reduction: One of mean, sum, none.
             sample_weight: Weight of each row, ``[B]``.
             class_weight: Weight of each class, ``[K]``.
+            label_smoothing: Share of every target that is spread evenly over all classes.
 
         Returns:
             The loss, a scalar, or ``[B]`` without reduction.
@@ -226,6 +239,8 @@ class Vista:
             sample_weight = as_numbers(sample_weight, logits, (len(logits),), "sample_weight")
         if class_weight is not None:
             class_weight = as_numbers(class_weight, logits, (self.num_classes,), "class_weight")
+        if label_smoothing:
+            targets = smooth_targets(targets, unit_interval(label_smoothing, "label_smoothing"))
         losses, probs = cross_entropy_and_probs(logits, targets, class_weight, sum_to_one)
         loss = reduce(losses, reduction, sample_weight, rows_with_target(targets) if len(self._missing) else None)
         if recording:  # last, so that a call that fails stores nothing
@@ -525,7 +540,7 @@ class Vista:
 
     def _summarise(self, accuracy: float, unrecorded: int) -> Summary:
         events = []
-        if unrecorded:
+        if unrecorded and self.expects_every_sample:
             events.append(
                 f"{unrecorded} of {len(self._store)} training samples were not recorded in epoch {self.epoch}"
             )

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from vista.data import augment
 from vista.data.augment import Augmentation, CutMix
+from vista.data.balance import balanced_order, check_balance
 
 ORDER, VIEWS, BOXES, PARTNERS, CLASSMATES, VALIDATION = range(6)  # keys of the random streams
 NUM_VIEWS = 3
@@ -110,7 +111,7 @@ def fits(size: int, device: torch.device) -> bool:
 
 
 class Loader:
-    """The training samples in batches, in a new order each epoch, each sample once."""
+    """The training samples in batches, in a new order each epoch, each sample once unless ``balanced``."""
 
     def __init__(
         self,
@@ -122,6 +123,7 @@ class Loader:
         augmentation: Augmentation,
         cutmix: CutMix | None,
         seed: int,
+        balanced: bool = False,
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
@@ -138,6 +140,9 @@ class Loader:
         self.boxes = torch.zeros(self.steps, 5, device=device)
         self.partners = torch.zeros(padded, dtype=torch.long, device=device)  # positions in the epoch's order
         self.chances = torch.zeros(2, padded, device=device)  # choose the classmate and the validation sample
+        self._balanced = labels.cpu() if balanced else None
+        if balanced:
+            check_balance(labels.cpu(), batch_size)
         self.members, self.first, self.count = classmates(labels)
 
     @property
@@ -147,7 +152,10 @@ class Loader:
     def begin_epoch(self, epoch: int) -> None:
         """Draw the order and augmentation of an epoch into the existing tensors."""
         n, padded = len(self.inputs), len(self.order)
-        order = torch.randperm(n, generator=augment.generator(self.seed, epoch, ORDER))
+        source = augment.generator(self.seed, epoch, ORDER)
+        order = (
+            torch.randperm(n, generator=source) if self._balanced is None else balanced_order(self._balanced, source)
+        )
         self._fill(self.order[:n], order)
         views = augment.generator(self.seed, epoch, VIEWS)
         self._fill(self.draws, torch.stack([augment.draw(self.augmentation, padded, views) for _ in range(NUM_VIEWS)]))

@@ -46,7 +46,14 @@ from torch import Tensor, nn
 
 from vista.core import collectives
 from vista.core.evidence import Evidence
-from vista.core.losses import cross_entropy_and_probs, one_hot, reduce, rows_with_target, soft_cross_entropy
+from vista.core.losses import (
+    cross_entropy_and_probs,
+    one_hot,
+    reduce,
+    rows_with_target,
+    smooth_targets,
+    soft_cross_entropy,
+)
 from vista.core.store import WrittenOnce
 from vista.models.staged import check_stages
 
@@ -74,6 +81,9 @@ class Task:
     earlier: dict[str, nn.Module] = field(default_factory=dict)  # networks of the earlier runs, by role
     has_missing_labels: bool = False
     num_test: int = 0  # number of test samples
+    label_smoothing: float = 0.0  # share of every target that is spread over all classes
+    class_weight: Tensor | None = None  # weight of each class in the loss, float32 [K]
+    sees_every_sample: bool = True  # in every epoch; not with balanced sampling
 
     @property
     def num_samples(self) -> int:
@@ -165,6 +175,7 @@ class Method(nn.Module):
     capturable: ClassVar[bool] = True
     composes_with_cutmix: ClassVar[bool] = True
     trains_plainly: ClassVar[bool] = False  # the network is the same as with cross-entropy; only predictions differ
+    weighs_targets: ClassVar[bool] = True  # label smoothing and class weights apply: see weigh_targets
     needs_stages: ClassVar[bool] = False  # requires a network with at least two stages of feature maps
     sample_buffers: ClassVar[tuple[str, ...]] = ()  # names of buffers with one row per training sample
     evidence: Evidence | None = None  # where predictions of the training pass are recorded
@@ -251,7 +262,18 @@ class Method(nn.Module):
 
     def cross_entropy(self, logits: Tensor, targets: Tensor, sample_weight: Tensor | None = None) -> Tensor:
         """Return the mean soft-target cross-entropy over the rows that have a target."""
-        return soft_cross_entropy(logits, targets, sample_weight=sample_weight, rows=self.count_rows(targets))
+        rows = self.count_rows(targets)
+        return soft_cross_entropy(logits, self.weigh_targets(targets), sample_weight=sample_weight, rows=rows)
+
+    def weigh_targets(self, targets: Tensor) -> Tensor:
+        """Return targets ``[B, K]`` with the run's label smoothing and class weights, for a cross-entropy."""
+        if self.task.label_smoothing:
+            targets = smooth_targets(targets, self.task.label_smoothing)
+        return targets if self.task.class_weight is None else targets * self.task.class_weight
+
+    def target_weights(self) -> dict[str, Any]:
+        """Return the same as arguments of :meth:`vista.Vista.loss`."""
+        return {"label_smoothing": self.task.label_smoothing, "class_weight": self.task.class_weight}
 
     def count_rows(self, targets: Tensor) -> Tensor | None:
         """Return the divisor of a mean over the rows with a target; ``None`` (all rows) if no label is missing.
@@ -304,7 +326,7 @@ class LastPrediction(Method):
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         targets = self.targets(batch.index)
         rows = self.count_rows(targets)  # before the update, which fills the rows of samples without a label
-        losses, probs = cross_entropy_and_probs(self.observe(batch, network(batch.x)), targets)
+        losses, probs = cross_entropy_and_probs(self.observe(batch, network(batch.x)), self.weigh_targets(targets))
         self.memory.index_copy_(0, batch.index, probs.to(self.memory.dtype))
         return reduce(losses, "mean", None, rows)
 

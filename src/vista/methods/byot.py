@@ -134,7 +134,7 @@ class Byot(Method):
         return compute_byot_terms(
             logits,
             [*features, maps[-1].mean(dim=(2, 3))],
-            targets,
+            self.weigh_targets(targets),
             alpha=config.alpha,
             beta=config.beta,
             temperature=config.temperature,

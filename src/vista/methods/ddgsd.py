@@ -96,7 +96,7 @@ class Ddgsd(Method):
         return compute_ddgsd_terms(
             (first, second),
             (first_features, second_features),
-            targets,
+            self.weigh_targets(targets),
             weight=config.weight,
             mmd=config.mmd,
             temperature=config.temperature,

@@ -110,7 +110,11 @@ class Dks(Method):
         targets = self.mix_targets(batch, self.targets)
         rows = self.count_rows(targets)
         return compute_dks_terms(
-            logits, targets, alpha=self.config.alpha, temperature=self.config.temperature, rows=rows
+            logits,
+            self.weigh_targets(targets),
+            alpha=self.config.alpha,
+            temperature=self.config.temperature,
+            rows=rows,
         )
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:

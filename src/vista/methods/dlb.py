@@ -90,9 +90,9 @@ class Dlb(Method):
         again = network(torch.cat(views))  # a separate forward pass, as in the source
         terms = compute_dlb_terms(
             logits,
-            self.targets(batch.index),
+            self.weigh_targets(self.targets(batch.index)),
             again,
-            self.targets(self.last_index),
+            self.weigh_targets(self.targets(self.last_index)),
             self.last_logits,
             self.last_valid.bool(),
             alpha=self.config.alpha,

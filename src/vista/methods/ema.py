@@ -27,6 +27,18 @@ def compute_rate(step: Tensor, decay: float) -> Tensor:
     return 1.0 - torch.clamp((1.0 + step) / (10.0 + step), max=decay)
 
 
+@torch.no_grad()
+def update_average(average: nn.Module, network: nn.Module, rate: Tensor) -> None:
+    """Move every parameter and buffer of ``average`` towards those of ``network``; counters are copied."""
+    pairs: list[tuple[Tensor, Tensor]] = list(zip(average.parameters(), network.parameters(), strict=True))
+    for mean, latest in zip(average.buffers(), network.buffers(), strict=True):
+        if mean.is_floating_point():  # BatchNorm's statistics must match the averaged weights
+            pairs.append((mean, latest))
+        else:
+            mean.copy_(latest)
+    move_towards([mean for mean, _ in pairs], [latest for _, latest in pairs], rate)
+
+
 class ExponentialMovingAverage(Method):
     name = "ema"
     family = "plain"
@@ -52,15 +64,7 @@ class ExponentialMovingAverage(Method):
 
     @torch.no_grad()
     def after_step(self, network: nn.Module) -> None:
-        pairs: list[tuple[Tensor, Tensor]] = list(zip(self.average.parameters(), network.parameters(), strict=True))
-        for mean, latest in zip(self.average.buffers(), network.buffers(), strict=True):
-            if mean.is_floating_point():  # BatchNorm's statistics must match the averaged weights
-                pairs.append((mean, latest))
-            else:
-                mean.copy_(latest)
-        move_towards(
-            [mean for mean, _ in pairs], [latest for _, latest in pairs], compute_rate(self.step, self.config.decay)
-        )
+        update_average(self.average, network, compute_rate(self.step, self.config.decay))
         self.step.add_(1.0)
 
     def evaluated(self, network: nn.Module) -> nn.Module:

@@ -193,7 +193,7 @@ class Frskd(Method):
             teacher_logits,
             maps,
             teacher_maps,
-            targets,
+            self.weigh_targets(targets),
             alpha=config.alpha,
             beta=config.beta,
             temperature=config.temperature,

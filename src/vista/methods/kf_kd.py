@@ -111,7 +111,7 @@ class KnowledgeFusionDistilled(Method):
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         targets = self.targets(batch.index)
-        losses, probs = cross_entropy_and_probs(self.observe(batch, network(batch.x)), targets)
+        losses, probs = cross_entropy_and_probs(self.observe(batch, network(batch.x)), self.weigh_targets(targets))
         self.current.index_copy_(0, batch.index, probs.to(self.current.dtype))
         self.seen.index_fill_(0, batch.index, 1)
         return reduce(losses, "mean", None, self.count_rows(targets))

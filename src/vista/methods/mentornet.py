@@ -46,6 +46,7 @@ class MentorNet(Method):
     cost = "1 forward, 1 backward"
     keeps = "one number"
     source = "Jiang et al., ICML 2018 (pre-defined curriculum, MentorNet PD)"
+    weighs_targets = False
 
     threshold: Tensor
     everything: Tensor

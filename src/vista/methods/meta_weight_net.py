@@ -53,6 +53,7 @@ class MetaWeightNet(Method):
     cost = "2 forward, 3 backward, one of them second-order"
     keeps = "a perceptron with 301 weights and its optimizer's moments"
     source = "Shu et al., Meta-Weight-Net, NeurIPS 2019"
+    weighs_targets = False
     capturable = False  # second-order gradients
     version = 2  # the virtual step of version 1 had a constant learning rate
 

@@ -164,16 +164,18 @@ class Posterior(Method):
             device=task.device,
             checks=False,  # the engine's batches contain each sample once, and it checks every loss
         )
+        self.vista.expects_every_sample = task.sees_every_sample
         self._val_predictions: dict[int, Tensor] = {}  # of each anchor, by epoch: float16 [m, K]
         self._temperature, self._noise_rate = 1.0, 0.0
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         logits = self.observe(batch, network(batch.x))
+        weights = self.target_weights()
         if self.whole_batch is None or not self.task.has_missing_labels:
-            return self.vista.loss(logits, batch.index)
+            return self.vista.loss(logits, batch.index, **weights)
         rows = self.count_rows(logits)
         assert rows is not None
-        return self.vista.loss(logits, batch.index, reduction="sum") / rows
+        return self.vista.loss(logits, batch.index, reduction="sum", **weights) / rows
 
     def targets(self, index: Tensor) -> Tensor:
         return self.vista.targets(index)

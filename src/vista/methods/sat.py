@@ -30,6 +30,7 @@ class SelfAdaptiveTraining(Method):
     cost = "1 forward, 1 backward"
     keeps = "N x K float32"
     source = "Huang et al., NeurIPS 2020"
+    weighs_targets = False
     composes_with_cutmix = False
     sample_buffers = ("memory",)
 

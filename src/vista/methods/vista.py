@@ -55,16 +55,18 @@ class VistaMethod(Method):
             checks=False,  # the engine's batches contain each sample once, and it checks every loss
             **options,
         )
+        self.vista.expects_every_sample = task.sees_every_sample
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         logits, targets = self.observe(batch, network(batch.x)), None
+        weights = self.target_weights()
         if batch.partner is not None:
             targets = self.mix_targets(batch, self.vista.targets)
         if self.whole_batch is None or not self.task.has_missing_labels:
-            return self.vista.loss(logits, batch.index, targets)
+            return self.vista.loss(logits, batch.index, targets, **weights)
         rows = self.count_rows(logits)
         assert rows is not None
-        return self.vista.loss(logits, batch.index, targets, reduction="sum") / rows
+        return self.vista.loss(logits, batch.index, targets, reduction="sum", **weights) / rows
 
     def has_target(self, index: Tensor) -> Tensor:
         return self.vista.targets(index).sum(dim=1) > 0

@@ -14,7 +14,7 @@ from torch import nn
 
 from vista.core.validation import suggest
 from vista.models import densenet, preact_resnet, resnet, small, vgg, vit
-from vista.models.staged import Network
+from vista.models.staged import Network, Staged
 
 Factory = Callable[..., object]
 
@@ -97,6 +97,26 @@ def build(name: str, *, num_classes: int, in_channels: int = 3, image_size: int 
 def is_custom_network(name: str) -> bool:
     """Return whether ``name`` is a custom network, ``package.module:function``."""
     return ":" in name
+
+
+def head_of(network: nn.Module) -> nn.Module:
+    """Return the part of a network that maps features to logits; everything else is its backbone.
+
+    Args:
+        network: A network of :func:`build`.
+
+    Returns:
+        The head: the module ``head`` of the built-in networks, the last linear layer of others.
+
+    >>> head_of(build("resnet18", num_classes=10))
+    Linear(in_features=512, out_features=10, bias=True)
+    """
+    if isinstance(network, Staged) and isinstance(getattr(network, "head", None), nn.Module):
+        return network.get_submodule("head")
+    linear = [module for module in network.modules() if isinstance(module, nn.Linear)]
+    if not linear:
+        raise ValueError(f"{type(network).__name__} has no linear layer, so its head is unknown")
+    return linear[-1]
 
 
 def _find(name: str) -> Network:

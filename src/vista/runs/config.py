@@ -17,6 +17,9 @@ from vista.core.validation import IN_WORDS, as_recorded
 
 FORMAT = 1
 LearningRate = Literal["cosine", "restarts", "constant", "hold"]
+Optimizer = Literal["sgd", "adamw"]
+Freeze = Literal["none", "backbone"]
+ClassWeights = Literal["none", "balanced"]
 Precision = Literal["auto", "bf16", "fp32", "fp64"]
 # Fields that decide where and how fast a run executes, not what it computes: they are not part of its identity.
 INCIDENTAL = ("root", "device", "compile", "capture", "checkpoint_seconds", "checkpoint_dir")
@@ -57,12 +60,33 @@ class TrainConfig:
     """Epochs between warm restarts."""
     hold_fraction: float = 0.65
     """Fraction of the epochs with a constant learning rate, for the schedule hold."""
+    warmup_epochs: float = 0.0
+    """Epochs over which the learning rate rises linearly to its schedule; fractions are allowed."""
+    optimizer: Optimizer = "sgd"
+    """sgd or adamw. AdamW has the defaults lr 0.001 and weight decay 0.01."""
     momentum: float = 0.9
     """Momentum of SGD."""
     nesterov: bool = False
     """Use Nesterov momentum."""
     weight_decay: float = 5e-4
-    """Weight decay on all parameters."""
+    """Weight decay: with SGD on all parameters, with AdamW not on biases and normalisation layers."""
+    clip_grad: float = 0.0
+    """Scale gradients down to at most this norm over all parameters, such as 1; 0 leaves them as they are."""
+    accumulate: int = 1
+    """Batches per optimiser step: their gradients are averaged, as in one batch of that many samples."""
+    ema: float = 0.0
+    """Decay of a moving average of the weights, such as 0.999; the average is evaluated and saved instead of the
+    weights, whose accuracy is recorded too. 0 keeps none."""
+    freeze: Freeze = "none"
+    """Parts that are not trained: none, or backbone, which is all but the head (the last linear layer)."""
+    backbone_lr: float | None = None
+    """Learning rate of the backbone, usually a tenth of --lr for a pretrained network; --lr if not given."""
+    label_smoothing: float = 0.0
+    """Share of every target that is spread evenly over all classes, such as 0.1."""
+    class_weights: ClassWeights = "none"
+    """none, or balanced: weight the loss of a class by the inverse of its number of given labels."""
+    balanced_sampling: bool = False
+    """Draw every class equally often; samples of large classes are then left out of some epochs."""
     padding: int | None = None
     """Shift images by up to this many pixels; the default of the data set if not given."""
     flip: bool | None = None
@@ -124,11 +148,11 @@ class TrainConfig:
         for name in ("seed", "noise_seed", "split_seed"):
             if not 0 <= (getattr(self, name) or 0) <= MAX_SEED:
                 raise ValueError(f"{name} must be between 0 and {MAX_SEED}, got {getattr(self, name)}")
-        positive = ("batch_size", "max_length", "lr", "restart_epochs", "validation")
+        positive = ("batch_size", "max_length", "lr", "restart_epochs", "validation", "accumulate", "backbone_lr")
         for name in positive:
-            if not getattr(self, name) > 0:
+            if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be greater than 0, got {getattr(self, name)}")
-        for name in ("momentum", "weight_decay", "rotation", "checkpoint_seconds"):
+        for name in ("momentum", "weight_decay", "rotation", "checkpoint_seconds", "warmup_epochs", "clip_grad"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
         if self.momentum >= 1:
@@ -139,12 +163,26 @@ class TrainConfig:
             raise ValueError(f"epochs must be at least 2, got {self.epochs}")
         if not 0 <= self.hold_fraction < 1:
             raise ValueError(f"hold_fraction must be at least 0 and less than 1, got {self.hold_fraction}")
+        if self.warmup_epochs >= self.epochs:
+            raise ValueError(
+                f"warmup_epochs must be less than the {self.epochs} epochs of the run, got {self.warmup_epochs:g}"
+            )
+        if not 0 <= self.ema < 1:
+            raise ValueError(f"ema must be at least 0 and less than 1 (0.999 is usual), got {self.ema}")
+        if not 0 <= self.label_smoothing < 1:
+            raise ValueError(
+                f"label_smoothing must be at least 0 and less than 1 (0.1 is usual), got {self.label_smoothing}"
+            )
+        if self.balanced_sampling and self.class_weights != "none":
+            raise ValueError("balanced_sampling and class_weights both make up for rare classes: leave one of them out")
+        if self.freeze == "backbone" and self.backbone_lr is not None:
+            raise ValueError(f"backbone_lr is {self.backbone_lr:g}, but freeze is 'backbone': leave one of them out")
         if not 0 <= self.cutmix <= 1:
             raise ValueError(f"cutmix must be a probability between 0 and 1, got {self.cutmix}")
         if self.validation >= 1 and self.validation != int(self.validation):
             raise ValueError(f"validation must be a share below 1 or a number of samples, got {self.validation}")
-        for name in ("lr_schedule", "precision"):
-            known = typing.get_args({"lr_schedule": LearningRate, "precision": Precision}[name])
+        for name in ("lr_schedule", "optimizer", "freeze", "class_weights", "precision"):
+            known = typing.get_args(_kinds()[name])
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
         if self.image_size is not None and not SMALLEST_IMAGE <= self.image_size <= LARGEST_IMAGE:
@@ -219,10 +257,13 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-def preset(name: str, data: str = "digits", noise: str = "none") -> dict[str, Any]:
+ADAMW: dict[str, Any] = {"lr": 1e-3, "weight_decay": 0.01}  # where they are not given: SGD's are far too large for it
+
+
+def preset(name: str, data: str = "digits", noise: str = "none", optimizer: str = "sgd") -> dict[str, Any]:
     """Settings of a named protocol; ``auto`` is the data set's own, or the paper's clean or noisy one."""
     if name == "auto":
         name = "digits" if data == "digits" else "clean" if noise == "none" else "noisy"
     if name not in PRESETS:
         raise ValueError(f"preset must be one of auto, {', '.join(PRESETS)}, got {name!r}")
-    return dict(PRESETS[name])
+    return {**PRESETS[name], **(ADAMW if optimizer == "adamw" else {})}

@@ -113,7 +113,8 @@ def make_config(config: TrainConfig | None, preset: str, fields: dict[str, Any])
     if config is not None:
         return dataclasses.replace(config, **fields)
     data, noise = fields.get("data", TrainConfig.data), fields.get("noise", TrainConfig.noise)
-    return TrainConfig(**{**run_config.preset(preset, data, noise), **fields})
+    optimizer = fields.get("optimizer", TrainConfig.optimizer)
+    return TrainConfig(**{**run_config.preset(preset, data, noise, optimizer), **fields})
 
 
 def new_job(config: TrainConfig, out: str | Path | None) -> Job:

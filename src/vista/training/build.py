@@ -12,6 +12,7 @@ from vista import models
 from vista.core import collectives
 from vista.core.evidence import Evidence
 from vista.data.augment import Augmentation, CutMix
+from vista.data.balance import balance_classes
 from vista.data.loader import Loader
 from vista.files import atomic
 from vista.methods import Method, Task
@@ -23,10 +24,11 @@ from vista.runs.record import TEST, VAL_GIVEN, VAL_TRUE, Record
 from vista.training import preflight
 from vista.training.engine import Engine
 from vista.training.network import build_network, on_device
-from vista.training.optimization import make_optimizer
+from vista.training.optimization import freeze_backbone, make_optimizer, train_mode
 from vista.training.resolve import ResolvedRun
 from vista.training.samples import Samples, load_samples
 from vista.training.state import TorchRng, Training
+from vista.training.weight_average import WeightAverage
 
 METHOD_STREAM = 7  # separates the method's draws from those of the loader
 SMALL_BATCH = 2**14  # values in a batch of inputs below which one thread is fastest: two took thrice as long on digits
@@ -48,22 +50,38 @@ def build_training(run: ResolvedRun, folder: RunFolder, earlier: dict[str, nn.Mo
     evidence = Evidence(len(samples.train), len(samples.description.classes), device)
     method.evidence = evidence
     preflight.check_network(config, samples, network)
-    trainable = [p for p in (*network.parameters(), *method.parameters()) if p.requires_grad]
-    optimizer = make_optimizer(config, trainable, device)
+    if config.ema and method.evaluated(network) is not network:
+        raise ValueError(
+            f"ema is {config.ema}, but method {method.name!r} averages the weights itself: leave out --ema, or use "
+            "another method"
+        )
+    if (config.label_smoothing or config.class_weights != "none") and not method.weighs_targets:
+        name = "label_smoothing" if config.label_smoothing else "class_weights"
+        raise ValueError(
+            f"{name} is {getattr(config, name)}, but method {method.name!r} weights samples itself: leave it out, or "
+            "use another method"
+        )
+    if config.freeze == "backbone":
+        freeze_backbone(network)
+    optimizer = make_optimizer(config, network, method.parameters(), device)
     loader = build_loader(config, samples, method.task)
     engine = Engine(
         network,
         method,
         loader,
         optimizer,
+        average=WeightAverage(network, config.ema) if config.ema else None,
+        clip_grad=config.clip_grad,
+        accumulate=config.accumulate,
         device=device,
         precision=config.precision,
         compile_network=config.compile,
         capture=config.capture,
     )
-    checkpoints = preflight.bytes_of_checkpoints(network, method, evidence.nbytes(config.epochs))
+    further = (config.optimizer == "adamw") + (config.ema > 0)  # AdamW's second buffer, the average
+    checkpoints = preflight.bytes_of_checkpoints(network, method, evidence.nbytes(config.epochs), further)
     preflight.check_disk_space(Path(config.checkpoint_dir or folder.path), checkpoints, method)
-    network.train()
+    train_mode(network, frozen=config.freeze == "backbone")
     if engine.stream is not None:  # the work above was enqueued on the current stream and must be done first
         engine.stream.wait_stream(torch.cuda.current_stream(device))
     return Training(
@@ -102,13 +120,13 @@ def build_network_and_method(
 def build_task(run: ResolvedRun, samples: Samples, earlier: dict[str, nn.Module]) -> Task:
     """What a method is told about the training."""
     config, device = run.config, run.device
-    labels = torch.from_numpy(samples.labels("train", "given"))
+    labels, num_classes = torch.from_numpy(samples.labels("train", "given")), len(samples.description.classes)
     generator = torch.Generator(device=device)
     generator.manual_seed(config.seed * 1000 + METHOD_STREAM + collectives.rank())
     return Task(
         labels=labels.to(device),
         val_labels=torch.from_numpy(samples.labels("val", "given")).to(device),
-        num_classes=len(samples.description.classes),
+        num_classes=num_classes,
         epochs=config.epochs,
         steps_per_epoch=-(-len(labels) // config.batch_size),
         batch_size=min(config.batch_size, len(samples.train)),
@@ -118,6 +136,9 @@ def build_task(run: ResolvedRun, samples: Samples, earlier: dict[str, nn.Module]
         earlier={role: network.to(device) for role, network in earlier.items()},
         has_missing_labels=bool((labels < 0).any()),
         num_test=len(samples.test),
+        label_smoothing=config.label_smoothing,
+        class_weight=None if config.class_weights == "none" else balance_classes(labels, num_classes).to(device),
+        sees_every_sample=not config.balanced_sampling,
     )
 
 
@@ -138,6 +159,7 @@ def build_loader(config: TrainConfig, samples: Samples, task: Task) -> Loader:
         batch_size=task.batch_size,
         augmentation=augmentation,
         cutmix=CutMix(config.cutmix) if config.cutmix else None,
+        balanced=config.balanced_sampling,
         seed=config.seed,
         rank=collectives.rank(),
         world_size=collectives.world_size(),

@@ -19,6 +19,8 @@ from vista.core import collectives
 from vista.core.validation import first_few
 from vista.data.loader import Loader
 from vista.methods import Method, WholeBatch
+from vista.training.optimization import clip_gradients
+from vista.training.weight_average import WeightAverage
 
 WARM_UP_STEPS = 3
 
@@ -39,24 +41,29 @@ class Engine:
         network: nn.Module,
         method: Method,
         loader: Loader,
-        optimizer: torch.optim.SGD,
+        optimizer: torch.optim.Optimizer,
         *,
+        average: WeightAverage | None = None,
+        clip_grad: float = 0.0,
+        accumulate: int = 1,
         device: torch.device,
         precision: str,
         compile_network: bool,
         capture: bool,
     ) -> None:
         self.network, self.method, self.loader, self.optimizer = network, method, loader, optimizer
+        self.average, self.clip_grad, self.accumulate = average, clip_grad, accumulate
         self.device, self.precision = device, precision
         self.counter = torch.zeros(1, dtype=torch.long, device=device)
         self.losses = torch.zeros(loader.steps, dtype=torch.float32, device=device)  # of this process, by step
         self.rates = torch.zeros(loader.steps, dtype=torch.float32, device=device)
+        self.shares = self._shares_of_groups()
         self.host_rates: list[float] = []
         self.steps_done = 0
         self.captures = capture and device.type == "cuda" and method.capturable and loader.is_fully_on_device
         self.captures = self.captures and collectives.world_size() == 1
         self._compiled: Any = torch.compile(network, dynamic=False) if compile_network and self.captures else network
-        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self._graphs: dict[tuple[int, bool], torch.cuda.CUDAGraph] = {}  # by size and whether the optimiser steps
         self._batches_per_step: list[int] = []
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
@@ -72,12 +79,12 @@ class Engine:
     def advance(self, steps: int) -> None:
         """Execute, or on CUDA enqueue, this number of steps."""
         for _ in range(steps):
-            size = self.loader.size(self.steps_done)
+            size, ends = self.loader.size(self.steps_done), self._ends_group(self.steps_done)
             if self.captures:
-                self._graphs[size].replay()
+                self._graphs[size, ends].replay()
             else:
                 self._set_rate(self.host_rates[self.steps_done])
-                self._step(size, self.network)
+                self._step(size, ends, self.network)
             self.steps_done += 1
         if self.captures:
             self._count_batches(steps)
@@ -112,9 +119,20 @@ class Engine:
 
     # ------------------------------------------------------------ one step
 
-    def _step(self, size: int, network: nn.Module) -> None:
+    def _ends_group(self, step: int) -> bool:
+        """Whether the optimiser steps after this batch: after ``accumulate`` of them, and at the end of an epoch."""
+        return (step + 1) % self.accumulate == 0 or step + 1 == self.loader.steps
+
+    def _shares_of_groups(self) -> Tensor:
+        """Each batch's share of the samples of its group, ``[steps]``: the weight of its loss."""
+        sizes = torch.tensor([self.loader.size(step) for step in range(self.loader.steps)], dtype=torch.float32)
+        groups = sizes.split(self.accumulate)
+        return torch.cat([group / group.sum() for group in groups]).to(self.device)
+
+    def _step(self, size: int, ends_group: bool, network: nn.Module) -> None:
         batch = self.loader.batch(self.counter, size)
-        self.optimizer.zero_grad(set_to_none=True)
+        if self.accumulate == 1:
+            self.optimizer.zero_grad(set_to_none=True)
         if self.loader.world_size > 1:
             self.method.whole_batch = WholeBatch(*self.loader.global_batch(self.counter, size))
         self.method.learning_rate = self.optimizer.param_groups[0]["lr"]
@@ -123,15 +141,28 @@ class Engine:
                 loss = self.method.loss(network, batch)
             if self.loader.world_size > 1:
                 loss = loss * (len(batch.index) / size)
-            loss.backward()
+            if self.accumulate == 1:
+                loss.backward()
+            else:
+                (loss * self.shares.index_select(0, self.counter).view(())).backward()
             self.losses.index_copy_(0, self.counter, loss.detach().float().view(1))
             if self.device.type != "cuda" and not bool(torch.isfinite(loss)):
                 raise NotFinite(self.steps_done)
+        if ends_group:
+            self._update_weights()
+        self.counter += 1
+
+    def _update_weights(self) -> None:
         if collectives.active():
             collectives.sum_gradients(self._parameters())
+        if self.clip_grad:
+            clip_gradients(self._parameters(), self.clip_grad)
         self.optimizer.step()
+        if self.accumulate > 1:  # a captured step adds to the same gradients, so these are kept and set to zero
+            self.optimizer.zero_grad(set_to_none=not self.captures)
         self.method.after_step(self.network)
-        self.counter += 1
+        if self.average is not None:
+            self.average.update(self.network)
 
     def _parameters(self) -> list[nn.Parameter]:
         return [p for group in self.optimizer.param_groups for p in group["params"]]
@@ -145,9 +176,9 @@ class Engine:
     def _set_rate(self, rate: float) -> None:
         for group in self.optimizer.param_groups:
             if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(rate)
+                group["lr"].fill_(rate * group["scale"])
             else:
-                group["lr"] = rate
+                group["lr"] = rate * group["scale"]
 
     # ------------------------------------------------------------ capture
 
@@ -159,33 +190,39 @@ class Engine:
         self._learn_batches_per_step()
         with self._without_batch_counters():
             self._record_graphs()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=self.accumulate == 1)
         restore(before)
 
     def _record_graphs(self) -> None:
         sizes = {self.loader.size(0): self._compiled}
         if self.loader.short and self.loader.full_steps:
             sizes[self.loader.short] = self.network  # one step per epoch is not worth a compilation
-        for size, network in sizes.items():
+        kinds = {
+            (self.loader.size(step), self._ends_group(step)): sizes[self.loader.size(step)]
+            for step in range(self.loader.steps)
+        }
+        for (size, ends), network in kinds.items():
             for _ in range(WARM_UP_STEPS):
                 self.counter.zero_()
-                self._captured_step(size, network)
+                self._captured_step(size, ends, network)
         torch.cuda.synchronize(self.device)
-        for size, network in sizes.items():
+        for (size, ends), network in kinds.items():
             graph = torch.cuda.CUDAGraph()
             graph.register_generator_state(self.method.task.generator)
             with torch.cuda.graph(graph, stream=self.stream):
-                self._captured_step(size, network)
-            self._graphs[size] = graph
+                self._captured_step(size, ends, network)
+            self._graphs[size, ends] = graph
 
-    def _captured_step(self, size: int, network: nn.Module) -> None:
+    def _captured_step(self, size: int, ends_group: bool, network: nn.Module) -> None:
         for group in self.optimizer.param_groups:
-            group["lr"].copy_(self.rates.index_select(0, self.counter).view(()))
-        self._step(size, network)
+            rate = self.rates.index_select(0, self.counter).view(())
+            group["lr"].copy_(rate if group["scale"] == 1.0 else rate * group["scale"])
+        self._step(size, ends_group, network)
 
     def _counters(self) -> list[tuple[nn.Module, Tensor]]:
         """BatchNorm's batch counters: nothing reads them, but they are part of a state dict."""
-        modules = [*self.network.modules(), *self.method.modules()]
+        averaged = [] if self.average is None else self.average.modules()
+        modules = [*self.network.modules(), *self.method.modules(), *averaged]
         counts = [
             (m, m._buffers.get("num_batches_tracked")) for m in modules if isinstance(m, nn.modules.batchnorm._NormBase)
         ]
@@ -208,7 +245,7 @@ class Engine:
         counts = [count for _, count in self._counters()]
         at_first = [int(count) for count in counts]
         self.counter.zero_()
-        self._captured_step(self.loader.size(0), self.network)
+        self._captured_step(self.loader.size(0), True, self.network)
         self._batches_per_step = [int(count) - first for count, first in zip(counts, at_first, strict=True)]
 
     def _count_batches(self, steps: int) -> None:

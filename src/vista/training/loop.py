@@ -15,8 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from torch import nn
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from vista.core import collectives
 from vista.files import atomic
@@ -110,7 +112,8 @@ def _train_epochs(training: Training, saving: Saving, role: str | None) -> Gener
 def _train_steps(training: Training, saving: Saving) -> Iterator[Event]:
     """The remaining steps of the current epoch. On a GPU, two portions of steps are enqueued ahead of the host."""
     engine, loader = training.engine, training.loader
-    portion = STEPS_PER_PORTION if engine.captures else 1
+    # whole groups of batches whose gradients are accumulated, so that a checkpoint needs no gradients
+    portion = -(-(STEPS_PER_PORTION if engine.captures else 1) // engine.accumulate) * engine.accumulate
     pending: list[LossSnapshot] = []
     while engine.steps_done < loader.steps:
         _save_or_stop(training, saving)
@@ -136,30 +139,33 @@ def _end_epoch(training: Training, saving: Saving, began: float) -> Iterator[Eve
     training.evidence.end_epoch()
     trained = time.monotonic()
     _broadcast_buffers(training.network)
-    evaluated = method.evaluated(training.network)
+    evaluated, own = training.evaluated(), method.evaluated(training.network)
     if evaluated is not training.network:
         _broadcast_buffers(evaluated)
     val_logits, test_logits = training.logits(evaluated, samples.val), training.logits(evaluated, samples.test)
+    seen_by_method = (val_logits, test_logits)
+    if evaluated is not own:  # an average beside the method, which trains as it would without
+        seen_by_method = (training.logits(own, samples.val), training.logits(own, samples.test))
     if training.device.type == "cuda":
         done = torch.cuda.Event()
         done.record()
         yield from _wait_for(done)
-    training.check_finite(val_logits, torch.arange(len(val_logits), device=training.device), "val")
+    for logits in {id(logits): logits for logits in (val_logits, seen_by_method[0])}.values():
+        training.check_finite(logits, torch.arange(len(logits), device=training.device), "val")
     end = EpochEnd(
         epoch=training.epoch,
         network=training.network,
-        val_logits=val_logits,
-        test_logits=test_logits,
+        val_logits=seen_by_method[0],
+        test_logits=seen_by_method[1],
         train_logits=training.train_logits,
         train_images=training.train_images,
     )
-    val_classes = val_logits.argmax(dim=1).cpu().numpy()
-    correct = {
-        VAL_GIVEN: val_classes == samples.labels("val", "given"),
-        VAL_TRUE: val_classes == samples.labels("val", "true"),
-        TEST: test_logits.argmax(dim=1).cpu().numpy() == samples.test_labels,
-    }
-    val_accuracy = float(correct[VAL_GIVEN].mean())
+    correct = _correct(training, val_logits, test_logits)
+    accuracies = _accuracies(correct)
+    if evaluated is not own:
+        plain = _accuracies(_correct(training, *seen_by_method))
+        accuracies |= {f"plain_{name}": value for name, value in plain.items()}
+    val_accuracy = accuracies["val_accuracy"]
     is_best = training.keep_if_best(val_accuracy, evaluated)
     extra = method.end_epoch(end)  # after the best weights are kept: the method may change the network
     method.share_state(training.loader.samples_of_rank())
@@ -167,9 +173,7 @@ def _end_epoch(training: Training, saving: Saving, began: float) -> Iterator[Eve
         "epoch": training.epoch,
         "lr": training.engine.host_rates[0],
         "train_loss": training.engine.mean_loss(),
-        "val_accuracy": val_accuracy,
-        "val_true_accuracy": float(correct[VAL_TRUE].mean()),
-        "test_accuracy": float(correct[TEST].mean()),
+        **accuracies,
         **extra,
         "best": is_best,
     }
@@ -179,6 +183,21 @@ def _end_epoch(training: Training, saving: Saving, began: float) -> Iterator[Eve
         _check_folder(training, saving)
         training.record.write(training.folder.path)
     yield EpochEnded(line, timing)
+
+
+def _correct(training: Training, val_logits: Tensor, test_logits: Tensor) -> dict[str, NDArray[np.bool_]]:
+    """Which samples of each set of the record are predicted correctly."""
+    samples, classes = training.samples, val_logits.argmax(dim=1).cpu().numpy()
+    return {
+        VAL_GIVEN: classes == samples.labels("val", "given"),
+        VAL_TRUE: classes == samples.labels("val", "true"),
+        TEST: test_logits.argmax(dim=1).cpu().numpy() == samples.test_labels,
+    }
+
+
+def _accuracies(correct: dict[str, NDArray[np.bool_]]) -> dict[str, float]:
+    names = {"val_accuracy": VAL_GIVEN, "val_true_accuracy": VAL_TRUE, "test_accuracy": TEST}
+    return {name: float(correct[part].mean()) for name, part in names.items()}
 
 
 def _broadcast_buffers(network: nn.Module) -> None:
@@ -260,7 +279,7 @@ def _warn_about_lost_epochs(folder: RunFolder) -> None:
 def _save_or_stop(training: Training, saving: Saving) -> None:
     """Take a checkpoint when one is due or a signal arrived; several processes follow the clock of rank 0."""
     _check_folder(training, saving, save=not collectives.active())
-    if collectives.active() and training.engine.steps_done % STEPS_BETWEEN_AGREEMENTS:
+    if collectives.active() and training.engine.steps_done // training.engine.accumulate % STEPS_BETWEEN_AGREEMENTS:
         return
     due = time.monotonic() - saving.last >= training.config.checkpoint_seconds
     signal = collectives.broadcast_int(saving.stop.signal)

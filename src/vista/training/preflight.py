@@ -112,10 +112,16 @@ def _state_restored(network: nn.Module, device: torch.device) -> Iterator[None]:
             buffer.copy_(value)
 
 
-def bytes_of_checkpoints(network: nn.Module, method: Method, evidence: int) -> int:
-    """Upper bound on disk space: each checkpoint holds weights, momentum, best weights and the method's state."""
+def bytes_of_checkpoints(network: nn.Module, method: Method, evidence: int, further: int = 0) -> int:
+    """Upper bound on disk space: each checkpoint holds weights, momentum, best weights and the method's state.
+
+    ``further`` counts additional copies of the weights, such as an average.
+    """
     weights: int = sum(t.nbytes for t in network.state_dict().values())
-    return checkpoint.AT_ONCE * (3 * weights + method.bytes_changing() + evidence) + method.bytes_written_once()
+    return (
+        checkpoint.AT_ONCE * ((3 + further) * weights + method.bytes_changing() + evidence)
+        + method.bytes_written_once()
+    )
 
 
 def check_disk_space(root: Path, needed: int, method: Method) -> None:

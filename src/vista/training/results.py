@@ -26,7 +26,7 @@ FORMAT = 1
 def finish(training: Training) -> dict[str, Any]:
     """Write all results; metrics.json last, because it marks the run as finished."""
     path, config = training.folder.path, training.config
-    weights = {"best": training.best_weights, "last": training.method.evaluated(training.network).state_dict()}
+    weights = {"best": training.best_weights, "last": training.evaluated().state_dict()}
     epochs = {"best": training.best_epoch, "last": config.epochs}
     fused = training.method.fused_predictions()
     result: dict[str, Any] = {"format": FORMAT, "calibration": {}}
@@ -51,6 +51,8 @@ def finish(training: Training) -> dict[str, Any]:
         reports = _reports(training, fused_logits, found)
         result |= {which: {"epoch": epochs[which], **reports} for which in WEIGHTS}
         result["network"] = alone
+    if training.config.ema:
+        result["plain"] = _plain_weights(training.record)
     result["deviation_gap"] = mean_deviation_gaps(training.record)
     counts = [line["anchors"] for line in training.record.lines if "anchors" in line]
     result["anchors_max"] = max(counts) if counts else None
@@ -65,6 +67,16 @@ def finish(training: Training) -> dict[str, Any]:
         training.folder.write_manifest(content)
         atomic.write(path / METRICS, content)
     return result
+
+
+def _plain_weights(record: Record) -> dict[str, Any]:
+    """Accuracies of the plain weights, in a run that saves their average: last epoch, and best by their own."""
+    best = max(record.lines, key=lambda line: line["plain_val_accuracy"])  # the first on ties
+    names = ("val_accuracy", "val_true_accuracy", "test_accuracy")
+    return {
+        which: {"epoch": line["epoch"], **{name: line[f"plain_{name}"] for name in names}}
+        for which, line in (("best", best), ("last", record.lines[-1]))
+    }
 
 
 def _calibration(training: Training, val_logits: Tensor) -> dict[str, Any] | None:

@@ -40,7 +40,7 @@ class Training:
     samples: Samples
     network: nn.Module
     method: Method
-    optimizer: torch.optim.SGD
+    optimizer: torch.optim.Optimizer
     loader: Loader
     engine: Engine
     evidence: Evidence
@@ -66,6 +66,11 @@ class Training:
         self.method.begin_epoch(self.epoch)
         rates = optimization.learning_rates(self.config, self.epoch, self.loader.steps)
         self.engine.begin_epoch(rates.tolist(), steps_done)
+
+    def evaluated(self) -> nn.Module:
+        """The network to evaluate, select and save: the average of the weights if the run keeps one."""
+        average = self.engine.average
+        return self.method.evaluated(self.network) if average is None else average.network
 
     def keep_if_best(self, accuracy: float, evaluated: nn.Module) -> bool:
         """Keep the weights if no earlier epoch had this validation accuracy."""
@@ -115,7 +120,8 @@ class Training:
             "steps_done": self.engine.steps_done,
             "losses": self.engine.losses,
             "network": self.network.state_dict(),
-            "momentum": [s["momentum_buffer"] for s in self.optimizer.state.values()],
+            **optimization.stored_buffers(self.optimizer),
+            **({} if self.engine.average is None else {"average": self.engine.average.state_dict()}),
             "method": self.method.state_dict(),
             "generator": self.method.task.generator.get_state(),
             **({"draws": self.rng.state()} if self.rng is not None else {}),
@@ -130,8 +136,11 @@ class Training:
         """Restore ``state`` in place: a captured step keeps references to the tensors it was recorded with."""
         self.network.load_state_dict(state["network"])
         self.method.load_state_dict(state["method"])
-        for buffers, saved in zip(self.optimizer.state.values(), state["momentum"], strict=True):
-            buffers["momentum_buffer"].copy_(saved)
+        for name, buffers in optimization.stored_buffers(self.optimizer).items():
+            for buffer, saved in zip(buffers, state[name], strict=True):
+                buffer.copy_(saved)
+        if self.engine.average is not None:
+            self.engine.average.load_state_dict(state["average"])
         self._load_generator(state["generator"].cpu())
         if self.rng is not None and "draws" in state:  # absent in checkpoints of older versions
             self.rng.load(state["draws"])
@@ -177,13 +186,14 @@ class Training:
 
     @torch.no_grad()
     def _predict(self, network: nn.Module, inputs: Inputs, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        was_training = network.training
+        training = [module for module in network.modules() if module.training]  # not those of a frozen backbone
         network.eval()
         for index in rows.split(EVALUATION_BATCH):
             with self.engine.autocast():
                 logits = network(inputs.clean(index))
             yield (logits if self.config.precision == "fp64" else logits.float()), index
-        network.train(was_training)
+        for module in training:
+            module.training = True
 
     def train_logits(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Logits and indices of this process's training samples without augmentation; the network is unchanged."""
