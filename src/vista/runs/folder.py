@@ -47,9 +47,9 @@ VERIFIED = frozenset((
     CONFIG, ENVIRONMENT, DATA, METRICS, LABELS, SPLIT, CONTENT, TEACHER, PREDICTIONS, *WEIGHTS.values(), EPOCHS,
     TIMINGS, COVERAGE,
 ))  # fmt: skip
-OWN = VERIFIED | {MANIFEST, EARLIER, TENSORBOARD, checkpoint.FOLDER, checkpoint.BLOBS, lock.FILE}
+FOLDERS = frozenset((EARLIER, TENSORBOARD, checkpoint.FOLDER, checkpoint.BLOBS))
+OWN = VERIFIED | FOLDERS | {MANIFEST, lock.FILE}
 LITTER = frozenset((".DS_Store", "Thumbs.db", "desktop.ini"))  # files of file managers
-CHECKPOINT_FILES = frozenset((checkpoint.STATE, checkpoint.TENSORS, checkpoint.MANIFEST))
 
 
 @dataclass(frozen=True)
@@ -231,13 +231,18 @@ class RunFolder:
         """Whether the run has finished and its folder is not writable, so that no lock is needed."""
         return self.is_finished() and not os.access(self.path, os.W_OK)
 
-    def foreign_entries(self, besides: Container[str] = ()) -> list[str]:
+    def foreign_entries(self, besides: Iterable[str] = ()) -> list[str]:
         """Paths in the folder that no training created, except for file names in ``besides``."""
-        names = (path.name for path in self.path.iterdir() if path.name not in OWN and path.name not in besides)
-        found = [name for name in names if not atomic.is_temporary(name)]
+        found = []
+        for path in self.path.iterdir():
+            is_folder = path.is_dir() and not path.is_symlink()
+            expected = FOLDERS if is_folder else {*OWN, *besides}
+            if path.name not in expected and (is_folder or not atomic.is_temporary(path.name)):
+                found.append(path.name)
         for folder in (TENSORBOARD, checkpoint.FOLDER, checkpoint.BLOBS):
-            files = (Path(place, name) for place, _, names in os.walk(self.path / folder) for name in names)
-            inside = (file.relative_to(self.path) for file in files)
+            walked = ((Path(place), [*names, *inner]) for place, inner, names in os.walk(self.path / folder))
+            files = (place / name for place, names in walked for name in names)
+            inside = (file.relative_to(self.path) for file in files if file.is_symlink() or not file.is_dir())
             found += [file.as_posix() for file in inside if not _is_own_inside(file)]
         for path in (self.path / EARLIER).glob("*"):
             below = [f"/{name}" for name in RunFolder(path).foreign_entries(besides)] if path.is_dir() else [""]
@@ -355,7 +360,7 @@ def _is_own_inside(file: Path) -> bool:
     if folder == TENSORBOARD:
         return len(file.parts) == 2 and name.startswith("events.out.tfevents.")
     depth = 3 if folder == checkpoint.FOLDER else 2
-    is_known = depth == 2 or file.name in CHECKPOINT_FILES
+    is_known = depth == 2 or file.name in checkpoint.FILES
     return len(file.parts) == depth and is_known and checkpoint.OWN_NAMES[folder].fullmatch(name) is not None
 
 
