@@ -13,6 +13,7 @@ from rich.text import Text
 
 from vista.cli import compare_runs, errors, terminal
 from vista.cli.arguments import Output, Preset, parse, train_config, training_flags
+from vista.cli.compare_runs import CompareRuns
 from vista.cli.execute import execute
 from vista.runs.config import TrainConfig
 from vista.training import distributed
@@ -45,7 +46,7 @@ class CompareFlags(Output):
 
 def run(argv: list[str]) -> int:
     if argv and not argv[0].startswith("-"):
-        return compare_runs.compare(argv)
+        return compare_runs.compare(parse(CompareRuns, argv, "compare BEFORE AFTER", compare_runs.ABOUT))
     fields: list[Any] = [("compare", CompareFlags, CompareFlags()), *training_flags(argv, without=("method", "seed"))]
     read: Any = parse(dataclasses.make_dataclass("Compare", fields), argv, "compare", ABOUT)
     flags, base = read.compare, train_config(read)

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from vista.cli import terminal
-from vista.cli.arguments import parse
 from vista.runs.config import check_device
 from vista.runs.folder import RunFolder
 from vista.training.before_after import compare_before_after
@@ -36,8 +35,8 @@ class CompareRuns:
     """Print one JSON object to stdout."""
 
 
-def compare(argv: list[str]) -> int:
-    flags = parse(CompareRuns, argv, "compare BEFORE AFTER", ABOUT)
+def compare(flags: CompareRuns) -> int:
+    """Print the test results of both runs."""
     check_device(flags.device)
     before, after = RunFolder.open(flags.before), RunFolder.open(flags.after)
     for folder in (before, after):
