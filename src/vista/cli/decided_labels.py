@@ -14,6 +14,7 @@ from vista.analysis import suspect_files
 from vista.cli import terminal
 from vista.cli.output_paths import TABLE, file_to_write, trained_on
 from vista.cli.review import subject_of
+from vista.files import shell
 from vista.review import decisions, retrain, samples, sorting
 from vista.review.decisions import Decision, Labels
 from vista.review.sorting import Step
@@ -47,7 +48,9 @@ def write(folder: RunFolder, flags: Flags) -> int:
         raise ValueError("decisions needs --clean FILE, --copy-to DIR or --move: what the decisions are turned into")
     path = Path(flags.decisions).expanduser()
     if not path.is_file():
-        raise FileNotFoundError(f"decisions {path} does not exist: `vista review {folder.path}` writes it")
+        raise FileNotFoundError(
+            f"decisions {path} does not exist: `{shell.command('vista', 'review', folder.path)}` writes it"
+        )
     taken = decisions.read(path, subject_of(folder))
     given, data = folder.labels().given, folder.data()
     labels = decisions.corrected(given, taken)
