@@ -160,6 +160,7 @@ def test_names_are_text(serve: Callable[[], Server], open_page: Callable[..., An
     page.wait_for_selector("#search[open]")
     assert page.locator("#found li").first.inner_text() == EVIL
     page.keyboard.press("Escape")
+    page.wait_for_selector("#search:not([open])", state="attached")
     page.keyboard.press("g")
     page.wait_for_selector(".card")
     assert page.title() == "Label review: run"

@@ -164,7 +164,10 @@ def test_nothing_foreign_is_changed(
                 assert foreign_files() == [("thesis.tex", "mine")], (case, said)
             if code == 0 and name in ("resume", "train", "fresh"):
                 succeeded += 1
-                assert {file: digest for file, digest in files_of(run).items() if file in whole} == whole, case
+                expected = dict(whole)
+                if state == "finished" and name != "fresh":  # taken as it is
+                    expected.pop(position, None)
+                assert {file: digest for file, digest in files_of(run).items() if file in expected} == expected, case
             monkeypatch.chdir(tmp_path)
             shutil.rmtree(where)
     record(f"{kind} in a {state} run", positions=len(OWN) + len(FOREIGN), calls=tried, finished=succeeded, harmed=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import anyio
@@ -51,7 +52,8 @@ class Client:
         async def send(message: dict) -> None:
             sent.append(message)
 
-        anyio.run(self.app, scope, receive, send)
+        with ThreadPoolExecutor(1) as thread:  # this one may be inside the loop of a browser's test
+            thread.submit(anyio.run, self.app, scope, receive, send).result()
         self.headers = {key.decode(): value.decode() for key, value in sent[0]["headers"]}
         return sent[0]["status"], b"".join(each.get("body", b"") for each in sent[1:])
 
