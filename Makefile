@@ -21,8 +21,10 @@ help:  ## Say what there is.
 	$(INSTALL) -e '.[report]'
 	@touch $@
 
+# timm is kept apart with its torchvision, which next to a CPU build of torch breaks the import of transformers.
 .venv/all: .venv/core
 	$(INSTALL) -e '.[$(TEST_EXTRAS),dev,docs]'
+	$(INSTALL) --no-deps --target .venv/timm --upgrade timm torchvision
 	@touch $@
 
 # Its network is too small to share between threads.

@@ -73,8 +73,7 @@ def take_step(method: str, network: nn.Module, pixels: int) -> tuple[Engine, Any
     made = chosen.method(task, network, chosen.config)
     for module in (network, made):
         dropout.set_generator(module, task.generator)
-    parameters = [*network.parameters(), *(p for p in made.parameters() if p.requires_grad)]
-    optimizer = make_optimizer(TrainConfig(), parameters, CPU)
+    optimizer = make_optimizer(TrainConfig(), network, [p for p in made.parameters() if p.requires_grad], CPU)
     engine = Engine(
         network, made, loader, optimizer, device=CPU, precision="fp32", compile_network=False, capture=False
     )

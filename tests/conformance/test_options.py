@@ -150,7 +150,7 @@ def has_stages() -> dict[str, bool]:
     """Whether each network family has stages; large members of a family are skipped."""
     families = {}
     for name in models.names():
-        if name not in ("resnet101", "resnet34", "vgg19", "vgg19-fc", "vit-small"):
+        if name not in ("resnet101", "resnet34", "resnet50", "vgg19", "vgg19-fc", "vit-small"):
             network = models.build(name, num_classes=4)
             family = re.sub(r"\d+(-fc)?$", "", name)
             families[family] = isinstance(network, Staged) and len(network.stage_channels) >= 2

@@ -24,7 +24,7 @@ from vista.training import build, loop
 from vista.training.events import EpochEnded
 from vista.training.loop import train
 
-METHODS = list(available())
+METHODS = [*available(), "vista:topk=3"]
 EPOCHS = 2
 OWN_STATE = ("dlb",)  # each process repeats its own last batch
 

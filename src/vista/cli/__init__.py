@@ -26,6 +26,7 @@ COMMANDS = {
         "runs": "list runs and their sizes, or delete some",
         "report": "write a report page of runs, and their figures",
         "labels": "estimate how many labels are wrong, and rank the suspects",
+        "review": "go through the labels that look wrong on a local page, and decide",
         "reproduce": "run the paper's tables and figures, and compare with the paper's numbers",
     },
     "What is available": {

@@ -22,15 +22,15 @@ T = TypeVar("T")
 # Metavars of options that are empty by default.
 METAVARS = {
     "root": "DIR", "checkpoint_dir": "DIR", "padding": "N", "flip": "True|False", "noise_seed": "N", "split_seed": "N",
+    "labels": "FILE", "split_from": "RUN", "fold": "K/N",
     "label_column": "NAME", "image_column": "NAME", "text_column": "NAME", "tokenizer": "FOLDER",
     "backbone_lr": "RATE",
 }  # fmt: skip
 BASIC = ("data", "root", "noise", "method", "network", "epochs", "batch_size", "lr", "seed", "device")
-ADVANCED = tuple(
-    field.name
-    for field in dataclasses.fields(TrainConfig)
-    if field.name not in (*BASIC, "options", "method_version", "choice")
-)  # the method's options are flags of their own, its version is that of the code
+# The method's options are flags of their own, its version is that of the code, a protocol belongs to
+# `reproduce`, and the choice is what `auto` explains.
+NO_FLAGS = ("options", "method_version", "clean_validation", "choice")
+ADVANCED = tuple(field.name for field in dataclasses.fields(TrainConfig) if field.name not in (*BASIC, *NO_FLAGS))
 
 
 @dataclass(frozen=True)

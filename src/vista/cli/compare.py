@@ -11,8 +11,9 @@ import tyro
 from rich.table import Table
 from rich.text import Text
 
-from vista.cli import errors, terminal
+from vista.cli import compare_runs, errors, terminal
 from vista.cli.arguments import Output, Preset, given_fields, parse, train_config, training_flags
+from vista.cli.compare_runs import CompareRuns
 from vista.cli.execute import execute, show_choice
 from vista.runs.config import TrainConfig
 from vista.training import distributed
@@ -22,7 +23,10 @@ from vista.training.recommend import complete, keep_choices
 
 ABOUT = """Train every method with every seed on the same labels, and compare them.
 
-Finished runs are reused and interrupted runs are resumed, so the same command always continues."""
+Finished runs are reused and interrupted runs are resumed, so the same command always continues.
+
+`vista compare BEFORE AFTER` trains nothing: it tests two finished runs on the test labels of the second, for example
+before and after labels were corrected."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,8 @@ class CompareFlags(Output):
 
 
 def run(argv: list[str]) -> int:
+    if argv and not argv[0].startswith("-"):
+        return compare_runs.compare(parse(CompareRuns, argv, "compare BEFORE AFTER", compare_runs.ABOUT))
     fields: list[Any] = [("compare", CompareFlags, CompareFlags()), *training_flags(argv, without=("method", "seed"))]
     read: Any = parse(dataclasses.make_dataclass("Compare", fields), argv, "compare", ABOUT)
     flags, given = read.compare, given_fields(argv) | {"method", "options"}

@@ -13,7 +13,7 @@ import tyro
 from vista.analysis import probability_files, suspect_files, suspects
 from vista.analysis.joint import Labels as GivenLabels
 from vista.analysis.suspects import LabelIssues
-from vista.cli import terminal
+from vista.cli import decided_labels, terminal
 from vista.cli.arguments import parse
 from vista.cli.output_paths import TABLE, Kept, file_to_write, folder_to_write, trained_on, what_it_holds
 from vista.runs.folder import RunFolder
@@ -48,6 +48,14 @@ class Labels:
     """Write all labels, with the listed ones corrected, to a CSV file for --noise file:FILE."""
     drop: bool = False
     """With --clean: mark the listed samples as unlabelled (-1) instead of correcting them."""
+    decisions: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    """Decisions of `vista review`: --clean then writes the labels as decided, and nothing is judged."""
+    copy_to: Annotated[str | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="")] = None
+    """With --decisions: copy the images of a folder to DIR, sorted into the decided classes; see --apply."""
+    move: bool = False
+    """With --decisions: move the images of a folder into the decided classes; see --apply."""
+    apply: bool = False
+    """With --copy-to or --move: do it, instead of listing what would be done. --move writes a script that undoes it."""
     json: bool = False
     """Print one JSON object to stdout."""
 
@@ -56,6 +64,11 @@ def run(argv: list[str]) -> int:
     flags = parse(Labels, argv, "labels", ABOUT)
     if flags.drop and flags.clean is None:
         raise ValueError("drop requires --clean FILE, the file in which the listed samples become unlabelled")
+    if flags.decisions is not None:
+        return _write_decided(flags)
+    for name in ("copy_to", "move", "apply"):
+        if getattr(flags, name):
+            raise ValueError(f"{name} requires --decisions FILE, the decisions of `vista review`")
     found, given, kept, place = _judge(flags)
     count = _count(flags, found)
     place = folder_to_write("out", flags.out) if flags.out is not None else place
@@ -82,12 +95,26 @@ def run(argv: list[str]) -> int:
         return 0
     _print(found, count, written)
     if flags.run is not None and clean is None:
-        terminal.say_next("vista", "labels", flags.run, "--clean", "labels.csv")
+        terminal.say_next("vista", "review", flags.run)
     elif flags.run is not None:
         terminal.say_next(
             "vista", "train", "--data", RunFolder(Path(flags.run)).config().data, "--noise", f"file:{clean}"
         )
     return 0
+
+
+def _write_decided(flags: Labels) -> int:
+    """Turn decisions into labels."""
+    if flags.run is None or flags.probs is not None or flags.labels is not None:
+        raise ValueError("decisions needs RUN, the run that they were made for, without --probs and --labels")
+    for name in ("top", "min_score", "out", "drop"):
+        if getattr(flags, name):
+            raise ValueError(f"{name} cannot be combined with decisions: they say which labels change")
+    if flags.apply and flags.copy_to is None and not flags.move:
+        raise ValueError("apply requires --copy-to DIR or --move")
+    if flags.copy_to is not None and flags.move:
+        raise ValueError("copy_to and move cannot be combined: give one of them")
+    return decided_labels.write(RunFolder.open(flags.run), flags)
 
 
 def _judge(flags: Labels) -> tuple[LabelIssues, GivenLabels, Kept, Path]:

@@ -37,6 +37,8 @@ def run(argv: list[str]) -> int:
     out = terminal.console()
     terminal.print_rows(out, ("network", "parameters", "image size", "description"), cells, right=("parameters",))
     out.print("Parameters are counted for 3x32x32 images and 100 classes.")
+    out.print("From 128 pixels on, a resnet has the stem of ImageNet: 7x7, stride 2, pooling.")
+    out.print("Pretrained: --network hf:NAME_OR_FOLDER (transformers), --network timm:NAME")
     out.print("A custom network: --network package.module:function")
     terminal.say_next("vista", "train", "--network", "NAME")
     return 0

@@ -102,7 +102,7 @@ def samples(run: RunFolder, data: str, root: str | None) -> tuple[Sequence[int],
         files, inputs = read_images(path, len(trained.mean), trained.image_size)
         return range(len(files)), inputs, files
     if path.exists() and kind in ("folder", *source.TABLES) and _is_own(run, path):  # decoded already
-        loaded = load_source(dataclasses.replace(run.config(), data=data), root)
+        loaded = load_source(dataclasses.replace(run.config(), data=data, clean_validation=False), root)
     elif kind == "folder" and trained.image_size is not None:
         files, inputs = read_images(path / "test", len(trained.mean), trained.image_size)
         return range(len(files)), inputs, [f"test/{file}" for file in files]

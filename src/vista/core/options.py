@@ -103,12 +103,15 @@ class Options:
     """Width in epochs of the window predictions are averaged over."""
     start: Start = "hard"
     """Targets of epoch 1 under a fixed schedule: the labels, or blended with a uniform teacher."""
+    topk: int | None = None
+    """Keep only this many of the largest probabilities of each past prediction, and a uniform remainder."""
 
     def __post_init__(self) -> None:
         """Check every option; convert numbers and strings of other libraries, so that a state holds plain ones."""
         plain: dict[str, Any] = {"tau": coverage.check_tau(self.tau), "k": as_float(self.k, "k")}
         plain |= {"value": None if self.value is None else as_float(self.value, "value")}
         plain |= {"smoothing": as_int(self.smoothing, "smoothing")}
+        plain |= {"topk": None if self.topk is None else as_int(self.topk, "topk")}
         plain |= {name: str(getattr(self, name)) for name in ("record", "schedule", "order", "weights", "start")}
         for name, value in plain.items():
             object.__setattr__(self, name, value)
@@ -127,6 +130,8 @@ class Options:
         if self.tau > 0 and self.needs_every_state:
             what = f"weights={self.weights!r}" if self.weights != "coverage" else f"smoothing={self.smoothing}"
             raise ValueError(f"tau must be 0 with {what}, which needs every past state, got {self.tau}")
+        if self.topk is not None and self.topk < 1:
+            raise ValueError(f"topk must be at least 1, got {self.topk}")
         if self.start == "uniform" and self.schedule != "fixed":
             raise ValueError(f"schedule must be 'fixed' with start='uniform', got {self.schedule!r}")
 

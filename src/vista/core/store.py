@@ -1,4 +1,7 @@
-"""Storage of past predictions: float16 rows ``[N, K]`` per kept state and for the current epoch, and their memory."""
+"""Storage of past predictions, per kept state and for the current epoch, and the memory it needs.
+
+Predictions are float16 rows ``[N, K]``, or with ``topk`` packed rows ``[N, k]`` (see :mod:`vista.core.topk`).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from vista.core import topk
 
 # ---------------------------------------------------------------- predictions
 
@@ -28,12 +33,15 @@ class PredictionStore:
 
     Args:
         initial: What each sample counts as until its first prediction, ``[N, K]``.
+        kept: Number of probabilities kept per row (``topk``); by default all.
     """
 
-    def __init__(self, initial: Tensor) -> None:
-        n, classes = initial.shape
-        self.current = torch.zeros(n + 1, classes, dtype=torch.float16, device=initial.device)
-        self.current[:n] = initial
+    def __init__(self, initial: Tensor, kept: int | None = None) -> None:
+        n = len(initial)
+        self._kept = kept
+        rows = self._encode(initial)
+        self.current = torch.zeros(n + 1, rows.shape[1], dtype=rows.dtype, device=initial.device)
+        self.current[:n] = rows
         self.seen = torch.zeros(n + 1, dtype=torch.bool, device=initial.device)
         self.states: dict[int, Tensor] = {}
         self._last = torch.zeros(n + 1, dtype=torch.long, device=initial.device)
@@ -46,7 +54,7 @@ class PredictionStore:
 
         ``unique`` asserts that no sample is repeated.
         """
-        rows = probs.to(torch.float16)
+        rows = self._encode(probs)
         if not rows.is_cuda:  # numpy writes in order, and several times faster than torch's index_copy_ of float16
             samples = index.numpy()
             self.current.numpy()[samples] = rows.numpy()
@@ -56,6 +64,9 @@ class PredictionStore:
             rows = rows.index_select(0, last_of_duplicates(index, self._last))
         self.current.index_copy_(0, index, rows)
         self.seen.index_fill_(0, index, True)
+
+    def _encode(self, probs: Tensor) -> Tensor:
+        return probs.to(torch.float16) if self._kept is None else topk.pack(probs, self._kept)
 
     def recorded(self) -> Tensor:
         """Samples ``[N]`` written since :meth:`start_epoch`, as a bool view."""
@@ -85,8 +96,13 @@ def last_of_duplicates(index: Tensor, last: Tensor) -> Tensor:
 # ---------------------------------------------------------------- memory needed
 
 BYTES_PER_VALUE = 2  # float16
-# Memory in units of a state: rows of the current epoch, float32 targets, and float32 labels while both are made.
-WORKING_STATES = 5
+# Memory in units of N x K float16 values: float32 targets, and float32 labels while they are made.
+WORKING_TABLES = 4
+
+
+def bytes_per_state(samples: int, classes: int, kept: int | None = None) -> int:
+    """Size of the predictions of one state; ``kept`` probabilities per row with ``topk``."""
+    return samples * (classes * BYTES_PER_VALUE if kept is None else kept * topk.BYTES_PER_ENTRY)
 
 
 def states_at_most(epochs: int, tau: float) -> int:
@@ -94,30 +110,36 @@ def states_at_most(epochs: int, tau: float) -> int:
     return min(epochs, int(1 / tau) + 1) if tau * epochs > 1 else epochs
 
 
-def bytes_needed(samples: int, classes: int, epochs: int, tau: float) -> int:
+def bytes_needed(samples: int, classes: int, epochs: int, tau: float, kept: int | None = None) -> int:
     """Upper bound on the size of the predictions of all kept states."""
-    return states_at_most(epochs, tau) * samples * classes * BYTES_PER_VALUE
+    return states_at_most(epochs, tau) * bytes_per_state(samples, classes, kept)
 
 
 def check_memory(
-    samples: int, classes: int, epochs: int, tau: float, device: torch.device, prunes: bool = True
+    samples: int,
+    classes: int,
+    epochs: int,
+    tau: float,
+    device: torch.device,
+    prunes: bool = True,
+    kept: int | None = None,
 ) -> None:
     """Raise a MemoryError before the run starts if the states may not fit; ``prunes``: a higher tau may be advised."""
-    kept, available = bytes_needed(samples, classes, epochs, tau), bytes_available(device)
-    per_state = samples * classes * BYTES_PER_VALUE
-    working = WORKING_STATES * per_state
-    if available is None or kept + working <= available:
+    needed, available = bytes_needed(samples, classes, epochs, tau, kept), bytes_available(device)
+    per_state = bytes_per_state(samples, classes, kept)
+    working = per_state + WORKING_TABLES * bytes_per_state(samples, classes)
+    if available is None or needed + working <= available:
         return
     affordable = (available - working) // per_state - 1
     if affordable > 1 and prunes:
         lighter = _round_up(1 / affordable)
-        size = readable(bytes_needed(samples, classes, epochs, lighter) + working)
+        size = readable(bytes_needed(samples, classes, epochs, lighter, kept) + working)
         advice = f"tau={lighter:g} would need at most {size}"
     else:
         advice = f"one state alone takes {readable(per_state)}: use fewer epochs or a device with more memory"
     raise MemoryError(
-        f"tau={tau:g} may keep {kept // per_state} states of {samples} x {classes} float16 predictions, "
-        f"{readable(kept + working)} with working memory, but {device} has {readable(available)} free; {advice}"
+        f"tau={tau:g} may keep {needed // per_state} states of {samples} x {kept or classes} float16 predictions, "
+        f"{readable(needed + working)} with working memory, but {device} has {readable(available)} free; {advice}"
     )
 
 

@@ -12,11 +12,13 @@ import torch
 from torch import Tensor
 
 from vista.core.losses import one_hot
+from vista.core.topk import unpack
 
 Weights = Literal["coverage", "accuracy", "uniform"]
 WEIGHTS: tuple[Weights, ...] = get_args(Weights)
 # Rows that each thread sums at a time: their float32 sum stays in the cache of the core while it reads all states.
 ROWS_PER_CPU_THREAD = 1024
+ROWS_UNPACKED = 2**14  # top-k rows made dense at a time on a GPU
 BLEND_BLOCK = 2**20  # targets blended at a time: 4 MB of temporary memory, and few kernel launches on a GPU
 
 
@@ -45,22 +47,25 @@ def teacher(predictions: Mapping[int, Tensor], weights: Mapping[int, float], out
     r""":math:`Q(x) = \sum_s w_s p_s(x)`, float32 ``[N, K]``, from predictions ``[N, K]`` of any float type.
 
     The sum is taken in float32 in the order of the epochs, then renormalised: float16 rows sum to one only
-    approximately. ``out`` receives the result if given.
+    approximately. ``out`` receives the result if given; top-k predictions (int32, see :mod:`vista.core.topk`) need it.
     """
     if not weights:
         raise ValueError("weights must name at least one state, got none")
     order = sorted(weights)
     states, shares = [predictions[s] for s in order], [weights[s] for s in order]
     total = torch.empty(states[0].shape, dtype=torch.float32, device=states[0].device) if out is None else out
-    if total.is_cuda and (kernel := _kernel(total.device)) and kernel.can_sum(states, total):
+    packed = states[0].dtype == torch.int32
+    if total.is_cuda and not packed and (kernel := _kernel(total.device)) and kernel.can_sum(states, total):
         kernel.fused_sum(states, shares, total)
         return total.div_(total.sum(dim=1, keepdim=True))
     rows = len(total) if total.is_cuda else min(len(total), ROWS_PER_CPU_THREAD * torch.get_num_threads())
+    rows = min(rows, ROWS_UNPACKED) if packed else rows
     summand = torch.empty(rows, total.shape[1], dtype=torch.float32, device=total.device)
     for part, *parts in zip(total.split(rows), *(state.split(rows) for state in states), strict=True):
         part.zero_()
         for share, state in zip(shares, parts, strict=True):
-            part.add_(summand[: len(part)].copy_(state), alpha=share)
+            dense = summand[: len(part)]
+            part.add_(unpack(state, part.shape[1], dense) if packed else dense.copy_(state), alpha=share)
         part.div_(part.sum(dim=1, keepdim=True))
     return total
 

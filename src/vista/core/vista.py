@@ -26,6 +26,7 @@ from vista.core.losses import (
 )
 from vista.core.options import Options, Record, Schedule, Start, check_epochs
 from vista.core.store import PredictionStore, check_memory
+from vista.core.topk import are_packed, check_topk
 from vista.core.validation import (
     FirstFault,
     Integers,
@@ -85,6 +86,8 @@ class Vista:
         weights: What a state's weight is computed from: coverage, accuracy or uniform.
         smoothing: Odd width in epochs of the window predictions are averaged over.
         start: Targets of epoch 1 under a fixed schedule: hard (the labels) or uniform (blended with 1 / K).
+        topk: Keep only the ``topk`` largest probabilities of each prediction, and a uniform remainder: 4 bytes each
+            instead of 2 K. Its soft targets differ from those of all probabilities; off by default.
         ignore_index: Another value than -1 that means no label.
         checks: ``False`` skips checks per batch, for a loop that guarantees valid, unique indices and finite logits.
         device: Device of the targets and predictions; by default that of the first logits.
@@ -116,6 +119,7 @@ class Vista:
         weights: teacher.Weights = "coverage",
         smoothing: int = 1,
         start: Start = "hard",
+        topk: int | None = None,
         ignore_index: int = -1,
         checks: bool = True,
         device: torch.device | str | None = None,
@@ -125,8 +129,9 @@ class Vista:
         self.epoch = 0  # epochs that have ended
         self._calls_to_end = 0
         self._checks = checks
+        self._options = Options(tau, record, schedule, k, value, order, weights, smoothing, start, topk)
+        check_topk(self._options.topk, num_classes)
         self.expects_every_sample = True  # False: a sampler leaves samples out on purpose, which needs no warning
-        self._options = Options(tau, record, schedule, k, value, order, weights, smoothing, start)
         self._labels = as_labels(labels, num_classes, "labels", missing=as_int(ignore_index, "ignore_index"))
         self._val_labels = as_labels(val_labels, num_classes, "val_labels")
         self._identity = _digest(self._labels), _digest(self._val_labels)
@@ -142,7 +147,7 @@ class Vista:
         self._bits: coverage.Bits = coverage.pack(np.zeros((0, len(self._val_labels)), np.bool_))
         unseen = one_hot(self._labels, num_classes)
         unseen[self._missing] = 1.0 / num_classes
-        self._store = PredictionStore(unseen)
+        self._store = PredictionStore(unseen, self._options.topk)
         self._fault = FirstFault(device)
         self._targets = torch.zeros(len(unseen) + 1, num_classes, dtype=torch.float32, device=device)
         del unseen  # the next line needs the memory
@@ -313,7 +318,7 @@ class Vista:
         """
         weights = self._teacher_weights()
         if weights:
-            return teacher.teacher(self._store.states, weights)
+            return teacher.teacher(self._store.states, weights, out=torch.empty_like(self._targets[:-1]))
         return one_hot(self._labels, self.num_classes)
 
     def check(self) -> None:
@@ -373,9 +378,9 @@ class Vista:
             "states": states == sorted({*states}) and all(0 < s <= epoch for s in states),
             "coverage": packed.dtype == np.uint8 and packed.shape == (len(states), 8 * words),
             "seen": seen.dtype == torch.bool and seen.shape == shape[:1],
-            "current": _are_predictions(current, shape),
+            "current": self._are_predictions(current, shape),
             "predictions": set(predictions) == set(states)
-            and all(_are_predictions(rows, shape) for rows in predictions.values()),
+            and all(self._are_predictions(rows, shape) for rows in predictions.values()),
         }
         is_valid["counts"] = is_valid["coverage"] and self._are_counts(counts, packed.view(np.uint64))
         damaged = [name for name, valid in is_valid.items() if not valid]
@@ -417,6 +422,11 @@ class Vista:
             **asdict(self._options),
         }
 
+    def _are_predictions(self, rows: Tensor, shape: torch.Size) -> bool:
+        if self._options.topk is None:
+            return _are_predictions(rows, shape)
+        return are_packed(rows, shape, self.num_classes)
+
     def _are_counts(self, counts: Sequence[int], bits: coverage.Bits) -> bool:
         """Whether these can be the marginal coverage of kept states: above the tolerance and at most ``|C_s|``."""
         if len(counts) != len(bits):
@@ -447,7 +457,7 @@ class Vista:
 
     def _check_memory(self, device: torch.device) -> None:
         prunes = not self._options.needs_every_state
-        check_memory(len(self._labels), self.num_classes, self.num_epochs, self.tau, device, prunes)
+        check_memory(len(self._labels), self.num_classes, self.num_epochs, self.tau, device, prunes, self._options.topk)
 
     def _redirect(self, index: Tensor, logits: Tensor | None = None) -> Tensor:
         """Move ``index`` to the device; on a GPU, redirect bad rows to the spare row."""

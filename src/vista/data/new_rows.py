@@ -38,7 +38,7 @@ def read_new_rows(
     Returns:
         The inputs as the network's data were stored, and the file names of images.
     """
-    rows = _last_part(_read(kind, path))
+    rows = _last_part(read_table(kind, path))
     chosen = Selection.of(columns)
     if tokenizer is not None and chosen.text is not None:
         texts = rows.column(chosen.text, "--text-column")
@@ -58,7 +58,8 @@ def read_new_rows(
         raise ValueError(f"{error}; replace it, or remove its row") from error
 
 
-def _read(kind: str, path: Path) -> Table:
+def read_table(kind: str, path: Path) -> Table:
+    """Read all rows of a table, its parts one after the other."""
     if kind == "hf":
         return hf_dataset.read_saved(path)
     return table.read_parts(path, f".{kind}", {"csv": table.read_csv, "parquet": table.read_parquet}[kind], True)

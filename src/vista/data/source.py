@@ -85,6 +85,19 @@ class Source:
         return self.test_inputs if self.set_aside is None else np.asarray(self.test_inputs[self.set_aside])
 
     @cached_property
+    def sample_hashes(self) -> tuple[str, ...]:
+        """SHA-256 of each sample of `inputs`: the same wherever the sample is stored."""
+        if self.image_hashes is not None:
+            return self.image_hashes[: len(self.inputs)]
+        return tuple(self.hash_of(sample) for sample in range(len(self.inputs)))
+
+    def hash_of(self, sample: int) -> str:
+        """SHA-256 of one sample of `inputs`."""
+        if self.image_hashes is not None:
+            return self.image_hashes[sample]
+        return hashlib.sha256(np.ascontiguousarray(self.inputs[sample]).tobytes()).hexdigest()
+
+    @cached_property
     def inputs_hash(self) -> str:
         """SHA-256 of type, shape and bytes of the inputs; cached, a fraction of a second for CIFAR-100."""
         return _hash(self._content(0, len(self.inputs)))
@@ -161,6 +174,46 @@ def load(
         found = _reader(_BY_PATH[kind])(_resolve(path, root), own_validation, **options)
         return dataclasses.replace(found, name=name)
     raise ValueError(f"data {name!r} is unknown; {_suggestion(name, kind)}")
+
+
+def validate_on_test(data: Source, seed: int) -> Source:
+    """Make half of the test samples the validation samples, stratified by class; the other half remains the test set.
+
+    Args:
+        data: A data set without validation samples of its own.
+        seed: Decides which half.
+
+    Returns:
+        The data set with `validation`. Separate test inputs are appended to `inputs`, so their ids follow the others.
+
+    >>> halved = validate_on_test(load("digits"), seed=0)
+    >>> len(halved.validation), len(halved.test_labels)
+    (225, 225)
+    """
+    if data.validation is not None:
+        raise ValueError(f"clean_validation needs a test set to halve, but {data.name} has its own validation samples")
+    halves = stratified(data.test_labels, 0.5, seed)
+    val, test = halves.val, halves.train
+    left = {"test_labels": data.test_labels[test]}
+    if data.set_aside is not None:
+        return dataclasses.replace(data, validation=data.set_aside[val], set_aside=data.set_aside[test], **left)
+    count = len(data.inputs)
+    order = np.concatenate([np.arange(count), count + val, count + test])
+    hashes = data.image_hashes and tuple(data.image_hashes[i] for i in order)
+    files, test_files = data.files, data.test_files
+    if files is not None and test_files is not None:
+        files, test_files = (*files, *(test_files[i] for i in val)), tuple(test_files[i] for i in test)
+    return dataclasses.replace(
+        data,
+        inputs=np.concatenate([data.inputs, data.test_inputs[val]]),
+        labels=np.concatenate([data.labels, data.test_labels[val]]),
+        test_inputs=data.test_inputs[test],
+        validation=count + np.arange(len(val)),
+        image_hashes=hashes,
+        files=files,
+        test_files=test_files,
+        **left,
+    )
 
 
 def _suggestion(name: str, kind: str) -> str:

@@ -10,9 +10,8 @@ import json
 import os
 import platform
 import re
-import shutil
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -94,24 +93,6 @@ def json_bytes(value: Any) -> bytes:
     return (json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
 
 
-def read_json(path: Path) -> Any:
-    """Read a JSON file; invalid content raises a ValueError that names it."""
-    try:
-        return json.loads(path.read_text("utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path} is damaged or truncated: not JSON (line {error.lineno})") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is damaged: it is not UTF-8 text") from error
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON file that holds an object; anything else raises a ValueError that names it."""
-    values = read_json(path)
-    if not isinstance(values, dict):
-        raise ValueError(f"{path} is damaged: it must hold a JSON object, got a {type(values).__name__}")
-    return values
-
-
 def rename(source: Path, target: Path) -> None:
     """Rename a folder durably."""
     on_write("rename", target)
@@ -168,20 +149,55 @@ def list_entries(folder: Path) -> list[str]:
         return []
 
 
-def delete_entries(folder: Path, names: Iterable[str]) -> None:
-    """Delete files and folders directly inside a folder; symbolic links are removed, their targets are not touched.
+def delete_entries(folder: Path, names: Iterable[str], inside: Container[str] = ()) -> list[str]:
+    """Delete entries of a folder; symbolic links are removed, their targets are not touched.
 
     Args:
         folder: The folder; a symbolic link is rejected.
-        names: Names of the entries. Those that do not exist are skipped, as are folders that cannot be deleted.
+        names: Names of the entries; those that do not exist are skipped.
+        inside: Names of the files to delete in entries that are folders, besides temporary ones. Anything else in
+            them is foreign, and left with its folder.
+
+    Returns:
+        The names of the folders that hold foreign entries.
     """
+    foreign = []
     with _open_folder(folder) as handle:
         for name in names:
             with suppress(FileNotFoundError):
-                if stat.S_ISDIR(os.lstat(name, dir_fd=handle).st_mode):
-                    shutil.rmtree(name, ignore_errors=True, dir_fd=handle)
-                else:
+                if not stat.S_ISDIR(os.lstat(name, dir_fd=handle).st_mode):
                     os.unlink(name, dir_fd=handle)
+                elif _delete_folder(name, handle, inside):
+                    foreign.append(name)
+    return foreign
+
+
+def _delete_folder(name: str, parent: int, inside: Container[str]) -> bool:
+    """Delete the files in a folder, and then the folder, as far as possible; whether it holds foreign entries."""
+    is_shared = False
+    with suppress(OSError):
+        handle = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+        try:
+            for file in os.listdir(handle):
+                if not (file in inside or is_temporary(file)):
+                    is_shared = True
+                elif not stat.S_ISDIR(os.lstat(file, dir_fd=handle).st_mode):
+                    os.unlink(file, dir_fd=handle)
+                elif not _is_removed(file, handle):
+                    is_shared = True
+        finally:
+            os.close(handle)
+        os.rmdir(name, dir_fd=parent)
+    return is_shared
+
+
+def _is_removed(name: str, parent: int) -> bool:
+    """Remove a folder in the place of a file if it is empty; whether it was."""
+    try:
+        os.rmdir(name, dir_fd=parent)
+    except OSError:
+        return False
+    return True
 
 
 def make_folder(folder: Path) -> None:

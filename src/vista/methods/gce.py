@@ -50,5 +50,5 @@ class GeneralisedCrossEntropy(Method):
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         logits = self.observe(batch, network(batch.x))
         targets = self.mix_targets(batch, self.targets)
-        losses = compute_generalised_cross_entropy(logits, targets, self.config.q)
+        losses = compute_generalised_cross_entropy(logits, self.weigh_targets(targets), self.config.q)
         return reduce(losses, "mean", None, self.count_rows(targets))

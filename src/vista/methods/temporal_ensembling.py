@@ -84,7 +84,7 @@ class TemporalEnsembling(Method):
         past = self.memory.index_select(0, batch.index)
         self.memory.index_copy_(0, batch.index, probs.detach().to(past.dtype).lerp(past, self.config.momentum))
         # As in the source, samples without a label count in the divisor of both means.
-        hard = soft_cross_entropy(logits, self.task.one_hot(batch.index))
+        hard = soft_cross_entropy(logits, self.weigh_targets(self.task.one_hot(batch.index)))
         return hard + self.weight * compute_consistency(probs, correct_bias(past))
 
     def final_teacher(self) -> Tensor:

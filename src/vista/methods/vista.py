@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from vista.core.options import Options
-from vista.core.store import BYTES_PER_VALUE, bytes_needed, readable
+from vista.core.store import bytes_needed, bytes_per_state, readable
 from vista.core.vista import Vista
 from vista.methods.base import Batch, EpochEnd, Method, Task, WrittenOnce
 
@@ -92,13 +92,16 @@ class VistaMethod(Method):
 
     def bytes_changing(self) -> int:
         """Return the size of the current epoch's predictions and of the mask of recorded samples."""
-        return self.task.num_samples * (self.task.num_classes * BYTES_PER_VALUE + 1)
+        samples = self.task.num_samples
+        return bytes_per_state(samples, self.task.num_classes, self.config.topk) + samples
 
     def bytes_written_once(self) -> int:
-        return bytes_needed(self.task.num_samples, self.task.num_classes, self.task.epochs, self.config.tau)
+        return bytes_needed(
+            self.task.num_samples, self.task.num_classes, self.task.epochs, self.config.tau, self.config.topk
+        )
 
     def advice_for_less_disk_space(self) -> str:
-        lighter = bytes_needed(self.task.num_samples, self.task.num_classes, self.task.epochs, 0.01)
+        lighter = bytes_needed(self.task.num_samples, self.task.num_classes, self.task.epochs, 0.01, self.config.topk)
         return f"; set tau=0.01, which needs at most {readable(lighter)}, or use --out on a larger disk"
 
     def get_extra_state(self) -> dict[str, Any]:

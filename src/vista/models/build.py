@@ -1,4 +1,4 @@
-"""Find a network by name and build it: one of ours, or a custom `package.module:function`."""
+"""Find a network by name and build it: one of ours, of transformers or timm, or a custom `package.module:function`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 
 import torch
 from torch import nn
 
 from vista.core.validation import suggest
-from vista.models import densenet, preact_resnet, resnet, small, vgg, vit
+from vista.models import densenet, huggingface, preact_resnet, resnet, small, timm, vgg, vit
+from vista.models.backbone import Backbone, is_backbone
+from vista.models.huggingface import HuggingFaceNetwork
 from vista.models.staged import Network, Staged
+from vista.models.timm import TimmNetwork
 
 Factory = Callable[..., object]
 
@@ -66,16 +70,26 @@ def count_parameters(name: str, *, num_classes: int = 100, in_channels: int = 3,
     return sum(parameter.numel() for parameter in network.parameters())
 
 
-def build(name: str, *, num_classes: int, in_channels: int = 3, image_size: int = 32, seed: int = 0) -> nn.Module:
+def build(
+    name: str,
+    *,
+    num_classes: int,
+    in_channels: int = 3,
+    image_size: int = 32,
+    seed: int = 0,
+    backbone: Backbone | None = None,
+) -> nn.Module:
     """Build a network in float32 on the CPU. Global random state is left untouched.
 
     Args:
-        name: One of :func:`names`, or ``package.module:function``. Such a function is called with ``num_classes``,
-            and with ``in_channels`` and ``image_size`` if its signature names them.
+        name: One of :func:`names`, ``hf:NAME_OR_FOLDER``, ``timm:NAME_OR_FOLDER`` (with random weights), or
+            ``package.module:function``. Such a function is called with ``num_classes``, and with ``in_channels`` and
+            ``image_size`` if its signature names them.
         num_classes: Number of outputs.
         in_channels: Channels of an image, or the number of flat features.
         image_size: Height and width of an image; 1 for flat features.
         seed: Determines the initial weights.
+        backbone: The description of an ``hf:`` or ``timm:`` network, if it was read already.
 
     Returns:
         The network, in training mode.
@@ -88,7 +102,10 @@ def build(name: str, *, num_classes: int, in_channels: int = 3, image_size: int 
         if value < 1:
             raise ValueError(f"{argument} must be at least 1, got {value}")
     with seeded(seed):
-        network = _build_custom(name, sizes) if is_custom_network(name) else _find(name).factory(**sizes)
+        if is_backbone(name):
+            network: object = _build_backbone(name, backbone or read_backbone(name), sizes)
+        else:
+            network = _build_custom(name, sizes) if is_custom_network(name) else _find(name).factory(**sizes)
     if not isinstance(network, nn.Module):
         raise ValueError(f"network {name!r} must return an nn.Module, got {type(network).__name__}")
     return network.to(device="cpu", dtype=torch.float32)
@@ -96,7 +113,42 @@ def build(name: str, *, num_classes: int, in_channels: int = 3, image_size: int 
 
 def is_custom_network(name: str) -> bool:
     """Return whether ``name`` is a custom network, ``package.module:function``."""
+    return ":" in name and not is_backbone(name)
+
+
+def is_third_party(name: str) -> bool:
+    """Return whether ``name`` is a network that is not ours: custom, or of transformers or timm."""
     return ":" in name
+
+
+@lru_cache(maxsize=8)
+def read_backbone(name: str) -> Backbone:
+    """Read the description of ``hf:NAME_OR_FOLDER`` or ``timm:NAME_OR_FOLDER``.
+
+    Args:
+        name: The network's name. A name on the hub is looked up in the local cache, then downloaded.
+
+    Returns:
+        Its architecture, and the image size and normalisation of its pretrained weights.
+    """
+    return huggingface.read(name) if name.startswith("hf:") else timm.read(name)
+
+
+def load_pretrained(name: str, network: nn.Module, *, image_size: int, seed: int = 0) -> None:
+    """Load the pretrained weights of an ``hf:`` or ``timm:`` network in place; the head stays random.
+
+    Args:
+        name: The network's name.
+        network: The network, as :func:`build` returns it.
+        image_size: Height and width of the images.
+        seed: Determines the random weights of the head.
+    """
+    backbone = read_backbone(name)
+    with seeded(seed):
+        if isinstance(network, HuggingFaceNetwork):
+            huggingface.load_pretrained(name, network, backbone.image_size, image_size)
+        elif isinstance(network, TimmNetwork):
+            timm.load_pretrained(name, network, backbone)
 
 
 def head_of(network: nn.Module) -> nn.Module:
@@ -106,13 +158,14 @@ def head_of(network: nn.Module) -> nn.Module:
         network: A network of :func:`build`.
 
     Returns:
-        The head: the module ``head`` of the built-in networks, the last linear layer of others.
+        The head: ``classifier`` or ``score`` in transformers, ``get_classifier()`` in timm, the last linear layer
+        otherwise.
 
     >>> head_of(build("resnet18", num_classes=10))
     Linear(in_features=512, out_features=10, bias=True)
     """
-    if isinstance(network, Staged) and isinstance(getattr(network, "head", None), nn.Module):
-        return network.get_submodule("head")
+    if isinstance(network, (Staged, HuggingFaceNetwork, TimmNetwork)) and isinstance(network.head, nn.Module):
+        return network.head
     linear = [module for module in network.modules() if isinstance(module, nn.Linear)]
     if not linear:
         raise ValueError(f"{type(network).__name__} has no linear layer, so its head is unknown")
@@ -122,7 +175,25 @@ def head_of(network: nn.Module) -> nn.Module:
 def _find(name: str) -> Network:
     if name in _NETWORKS:
         return _NETWORKS[name]
-    raise ValueError(f"network {name!r} is unknown; {suggest(name, names())} (custom: package.module:function)")
+    raise ValueError(
+        f"network {name!r} is unknown; {suggest(name, names())} (others: hf:NAME_OR_FOLDER, timm:NAME, "
+        "package.module:function)"
+    )
+
+
+def _build_backbone(name: str, backbone: Backbone, sizes: dict[str, int]) -> nn.Module:
+    """Build a network of another library; an exception it raises is reported with the sizes."""
+    make = huggingface.build if backbone.library == "hf" else timm.build
+    try:
+        return make(backbone, **sizes)
+    except ImportError:
+        raise
+    except Exception as error:
+        native = f": use --image-size {backbone.image_size}" if sizes["image_size"] != backbone.image_size else ""
+        raise ValueError(
+            f"network {name!r} cannot be built for {sizes['in_channels']} channels and {sizes['image_size']} pixels "
+            f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}){native}"
+        ) from error
 
 
 def _build_custom(name: str, sizes: dict[str, int]) -> object:

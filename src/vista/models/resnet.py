@@ -1,4 +1,4 @@
-"""Residual networks, post-activation, with the 3x3 stem for small images (He et al. 2016)."""
+"""Residual networks, post-activation (He et al. 2016): a 3x3 stem, or that of ImageNet from 128 pixels on."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from vista.models.staged import LinearHead, Network
 
 WIDTHS = (64, 128, 256, 512)
+LARGE_IMAGE = 128  # pixels from which the stem reduces the image by 4 first
 
 
 def convolve(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Sequential:
@@ -55,10 +56,17 @@ class Stage(nn.Module):
 class ResNet(LinearHead):
     """Four stages of residual blocks; ``depths`` is the number of blocks of each."""
 
-    def __init__(self, depths: tuple[int, ...], bottleneck: bool, num_classes: int, in_channels: int) -> None:
+    def __init__(
+        self, depths: tuple[int, ...], bottleneck: bool, num_classes: int, in_channels: int, large: bool
+    ) -> None:
         channels = tuple(4 * width if bottleneck else width for width in WIDTHS)
         super().__init__(channels, num_classes)
-        self.stem = nn.Sequential(convolve(in_channels, WIDTHS[0], 3), nn.ReLU())
+        if large:
+            self.stem = nn.Sequential(
+                convolve(in_channels, WIDTHS[0], 7, stride=2), nn.ReLU(), nn.MaxPool2d(3, stride=2, padding=1)
+            )
+        else:
+            self.stem = nn.Sequential(convolve(in_channels, WIDTHS[0], 3), nn.ReLU())
         self.groups = nn.ModuleList()
         inputs = WIDTHS[0]
         for depth, width, outputs in zip(depths, WIDTHS, channels):
@@ -78,11 +86,12 @@ class ResNet(LinearHead):
 def _resnet(
     depths: tuple[int, ...], bottleneck: bool, *, num_classes: int, in_channels: int, image_size: int
 ) -> ResNet:
-    return ResNet(depths, bottleneck, num_classes, in_channels)
+    return ResNet(depths, bottleneck, num_classes, in_channels, image_size >= LARGE_IMAGE)
 
 
 NETWORKS = {
-    "resnet18": Network(partial(_resnet, (2, 2, 2, 2), False), "ResNet-18 with a 3x3 stem"),
-    "resnet34": Network(partial(_resnet, (3, 4, 6, 3), False), "ResNet-34 with a 3x3 stem"),
-    "resnet101": Network(partial(_resnet, (3, 4, 23, 3), True), "ResNet-101 with a 3x3 stem"),
+    "resnet18": Network(partial(_resnet, (2, 2, 2, 2), False), "ResNet-18"),
+    "resnet34": Network(partial(_resnet, (3, 4, 6, 3), False), "ResNet-34"),
+    "resnet50": Network(partial(_resnet, (3, 4, 6, 3), True), "ResNet-50"),
+    "resnet101": Network(partial(_resnet, (3, 4, 23, 3), True), "ResNet-101"),
 }

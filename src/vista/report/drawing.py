@@ -134,13 +134,14 @@ def _label_ends(figure: Figure, ax: Axes, panels: Sequence[figures.Accuracy], st
     order = sorted(range(len(panels)), key=lambda k: ends[k])
     for k in order:
         places.append(ends[k] if not places else max(ends[k], places[-1] + gap))
-    excess = max(0.0, places[-1] - high)
+    for row in range(len(places) - 1, -1, -1):
+        places[row] = min(places[row], high if row == len(places) - 1 else places[row + 1] - gap)
     for k, place in zip(order, places, strict=True):
         colour = style.SERIES[styles[panels[k].name].colour]
         epoch = len(panels[k].curve.mean)
         if panels[k].final is not None:
             ax.plot(epoch, ends[k], "D", color=colour, markerfacecolor="white", markersize=5, clip_on=False)
-        ax.annotate(f"{panels[k].name} {ends[k]:.1f}", (epoch, ends[k]), (1.04, place - excess), va="center",
+        ax.annotate(f"{panels[k].name} {ends[k]:.1f}", (epoch, ends[k]), (1.04, place), va="center",
                     fontsize=8, textcoords=ax.get_yaxis_transform(), color=INK,
                     arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 1.2})  # fmt: skip
     whiskers = figures.whisker_label(panels)

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from vista.analysis import suspect_files
-from vista.files import atomic
+from vista.files import atomic, reader
+from vista.files.reader import DamagedFile
 from vista.runs import folder as run_folder
 from vista.runs import record
 from vista.runs.config import TrainConfig
@@ -24,6 +25,7 @@ from vista.runs.folder import RunFolder
 from vista.training.resolve import choose_method, decisive, identity
 
 FORMAT = 1
+REMEDY = "restore the file, or delete it and repeat the run"
 FOLDER, SUSPECTS = "runs", "suspects"  # below results/
 PARTS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("config", "data", "environment", "metrics"), (dict,)),
@@ -131,10 +133,10 @@ def add(run: RunFolder, results: Path, *, with_bits: bool) -> Path:
         ],
     }
     if with_bits:
-        atomic.write(target.with_suffix(".safetensors"), (run.path / record.COVERAGE).read_bytes())
+        atomic.write(target.with_suffix(".safetensors"), reader.read_bytes(run.path / record.COVERAGE))
     if with_bits and (run.path / suspect_files.LIST).exists():
         (results / SUSPECTS).mkdir(exist_ok=True)
-        atomic.write(results / SUSPECTS / target.name, (run.path / suspect_files.LIST).read_bytes())
+        atomic.write(results / SUSPECTS / target.name, reader.read_bytes(run.path / suspect_files.LIST))
     atomic.write(target, _compact(kept))
     return target
 
@@ -188,7 +190,7 @@ def read_record(path: Path) -> LedgerRecord:
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
         raise FileNotFoundError(f"{path} {what}; records are files in results/{FOLDER}/")
-    kept = atomic.read_object(path)
+    kept = reader.read_object(path, REMEDY)
     if kept.get("format") != FORMAT:
         raise ValueError(f"{path} has format {kept.get('format')!r}, but this version reads {FORMAT}")
     for name, kind in PARTS.items():
@@ -211,7 +213,7 @@ def read_record(path: Path) -> LedgerRecord:
 
 
 def _damaged(path: Path, what: str) -> ValueError:
-    return ValueError(f"{path} is damaged: {what}; restore the file, or delete it and repeat the run")
+    return DamagedFile(path, what, REMEDY)
 
 
 def check_writable(results: Path) -> None:

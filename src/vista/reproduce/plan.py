@@ -126,7 +126,7 @@ def _provided_plain_runs(runs: Iterable[PlannedRun]) -> dict[str, str]:
 
 def estimate_hours(config: TrainConfig) -> float:
     """Estimate the hours of a run that has one H200 to itself."""
-    trained_on = SAMPLES.get(config.data, 50_000) * (1 - config.validation)
+    trained_on = SAMPLES.get(config.data, 50_000) * (1 if config.clean_validation else 1 - config.validation)
     images = trained_on * config.epochs * SLOWER.get(config.network, 1.0)
     smaller_batches = 64 / min(config.batch_size, 64)
     steps = _relative_step_time(choose_method(config))

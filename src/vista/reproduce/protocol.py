@@ -28,6 +28,8 @@ def pairflip(percent: int) -> dict[str, Any]:
 
 
 HUMAN: dict[str, Any] = {"noise": "human"}
+# Another protocol, never averaged with the frozen one: validation on half of the test set, whose labels are clean.
+CLEAN_VALIDATION: dict[str, Any] = {"validation": TrainConfig.validation, "clean_validation": True}
 
 
 def make_config(method: str, changes: dict[str, Any], seed: int) -> TrainConfig:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from vista.analysis.suspect_files import LIST
-from vista.files import array_file, atomic
+from vista.files import array_file, atomic, reader
 from vista.reproduce.ledger import LedgerRecord
 from vista.runs import folder as run_folder
 from vista.runs import record
@@ -43,7 +43,7 @@ def restore(kept: LedgerRecord, out: Path, root: str | None = None) -> RunFolder
     split.save(folder / run_folder.SPLIT)
     Record(about["sizes"], kept.epochs, [], {name: list(bits) for name, bits in rows.items()}).write(folder)
     if kept.suspects.exists():
-        atomic.write(folder / LIST, kept.suspects.read_bytes())
+        atomic.write(folder / LIST, reader.read_bytes(kept.suspects))
     atomic.write_json(folder / run_folder.DATA, kept.data)
     atomic.write_json(folder / run_folder.ENVIRONMENT, kept.environment)
     atomic.write_json(folder / run_folder.CONFIG, kept.config.to_json())

@@ -6,7 +6,7 @@ best weights) are separate files in ``blobs/``: written once, referenced by hash
 that does not need them is complete.
 
 Only entries with names that this module creates are deleted, and no symbolic link is followed. A damaged checkpoint is
-deleted. One that cannot be read, or that belongs to another run, is renamed and kept.
+deleted. One that cannot be read, belongs to another run, or holds foreign entries is renamed and kept.
 """
 
 from __future__ import annotations
@@ -91,6 +91,7 @@ KEPT = 2  # the newest and the previous one
 AT_ONCE = KEPT + 1  # on disk while one is being written
 FOLDER, BLOBS = "checkpoints", "blobs"
 STATE, TENSORS, MANIFEST = "state.json", "tensors.safetensors", "manifest.json"
+FILES = frozenset((STATE, TENSORS, MANIFEST))  # of one checkpoint
 UNUSED = ".unused"  # ending of checkpoints that are kept although this run cannot use them
 CHECKPOINT = re.compile(r"(epoch-\d{5,}-step-\d{7,})(-rank\d+)?")
 BLOB_NAME = re.compile(r"[0-9a-f]{32}\.safetensors")
@@ -162,16 +163,21 @@ class Checkpoints:
         if ready is not None:
             ready.record()
         copied = Copied(skeleton, tensors, fresh, list(blobs), ready)
-        self._writer = threading.Thread(target=self._write, args=(name, copied), daemon=True)
-        self._writer.start()
         if collectives.active():
-            self._writer.join()
+            self._write(name, copied)
             in_place = collectives.all_agree(self._failure is None)
             self.wait()
             if not in_place:
                 raise OSError(f"another process could not write its part of the checkpoint {name}")
             self._forget_old()
-        elif wait:
+            return
+        writer = threading.Thread(target=self._write, args=(name, copied), daemon=True)
+        try:
+            writer.start()
+        except RuntimeError as error:
+            raise RuntimeError(f"no thread could be started to write the checkpoint {name}: {error}") from error
+        self._writer = writer
+        if wait:
             self.wait()
 
     def wait(self) -> None:
@@ -204,20 +210,20 @@ class Checkpoints:
             tensors = tensors_to_bytes(_on_host(copied.tensors))
             content: dict[str, bytes] = {STATE: json.dumps(saved).encode(), TENSORS: tensors}
             atomic.make_folder(folder)
-            atomic.delete_entries(folder, [temporary.name])
+            _delete_entries(folder, [temporary.name])
             temporary.mkdir()
             hashes = {f"{BLOBS}/{file}": digest for file, digest in self._blob_files.values()}
             for file, data in content.items():
                 atomic.write(temporary / file, data)
                 hashes[file] = hashlib.sha256(data).hexdigest()
             atomic.write_json(temporary / MANIFEST, hashes)
-            atomic.delete_entries(folder, [own])
+            _delete_entries(folder, [own])
             atomic.rename(temporary, folder / own)
             if not collectives.active():
                 self._forget_old()
         except BaseException as error:
             with suppress(OSError, ValueError):
-                atomic.delete_entries(folder, [temporary.name])
+                _delete_entries(folder, [temporary.name])
             self._failure = error
 
     def _write_blob(self, group: dict[str, Tensor]) -> tuple[str, str]:
@@ -225,7 +231,9 @@ class Checkpoints:
         digest = hashlib.sha256(data).hexdigest()
         path = self.root / BLOBS / f"{digest[:32]}.safetensors"
         atomic.make_folder(path.parent)
-        if not _has_digest(path, digest):
+        if _has_digest(path, digest):
+            atomic.sync_folder(path.parent)  # the process that wrote it may have ended before it flushed the name
+        else:
             atomic.write(path, data)
         return path.name, digest
 
@@ -239,7 +247,7 @@ class Checkpoints:
         """Delete all other checkpoints, the parts of all processes, and incomplete ones of killed processes."""
         entries = own_entries(self.root / FOLDER)
         if others := [name for name in entries if name.partition("-rank")[0] not in names]:
-            atomic.delete_entries(self.root / FOLDER, others)
+            _delete_entries(self.root / FOLDER, others)
 
     # ------------------------------------------------------------ reading
 
@@ -397,13 +405,22 @@ def own_entries(folder: Path) -> list[str]:
     return [name for name in atomic.list_entries(folder) if OWN_NAMES[folder.name].fullmatch(name)]
 
 
+def _delete_entries(folder: Path, names: list[str]) -> None:
+    """Delete checkpoints by name; a folder that holds foreign entries is renamed to ``NAME.unused`` and kept."""
+    for name in atomic.delete_entries(folder, names, FILES):
+        kept = _free_path(folder / f"{name.strip('.')}{UNUSED}")
+        with suppress(OSError):
+            atomic.rename(folder / name, kept)
+            warnings.warn(f"{kept} holds entries that are not of this run; they are left alone", stacklevel=2)
+
+
 def delete_checkpoints(root: Path) -> None:
     """Delete all checkpoints and blobs below ``root``, then the folders that are empty; errors leave the rest."""
     for folder in (root / FOLDER, root / BLOBS):
         with suppress(OSError):
             if not folder.is_symlink():
                 if folder.name == FOLDER:
-                    atomic.delete_entries(folder, own_entries(folder))
+                    _delete_entries(folder, own_entries(folder))
                 else:
                     _delete_unneeded_blobs(root)
                 folder.rmdir()
@@ -419,7 +436,9 @@ def _delete_unneeded_blobs(root: Path) -> None:
         if CHECKPOINT.fullmatch(name.partition(UNUSED)[0]):
             try:
                 needed |= set(reader.read_object(root / FOLDER / name / MANIFEST))
-            except (OSError, ValueError):
+            except (OSError, ValueError) as error:
+                if UNUSED in name and isinstance(error, FileNotFoundError):
+                    continue  # only foreign entries are left of it
                 return
     if unneeded := [name for name in own_entries(root / BLOBS) if f"{BLOBS}/{name}" not in needed]:
         atomic.delete_entries(root / BLOBS, unneeded)

@@ -45,8 +45,12 @@ class TrainConfig:
     method_version: int = 1
     """Version of the method's computation, set when the run starts; runs of two versions are different runs."""
     network: str = "auto"
-    """auto (chosen for the data), a custom package.module:function, or one of: small-cnn, mlp, tiny-staged, vit-tiny,
-    vit-small, resnet18, resnet34, resnet101, preact-resnet18, densenet121, vgg16, vgg16-fc, vgg19, vgg19-fc."""
+    """auto (chosen for the data), hf:NAME_OR_FOLDER (transformers), timm:NAME, a custom package.module:function, or one
+    of: small-cnn, mlp, tiny-staged, vit-tiny, vit-small, resnet18, resnet34, resnet50, resnet101, preact-resnet18,
+    densenet121, vgg16, vgg16-fc, vgg19, vgg19-fc."""
+    pretrained: bool = True
+    """Start from the pretrained weights of a network named hf: or timm:, with a new head; built-in networks have
+    none."""
     epochs: int = 200
     """Passes over the training samples, at least 2."""
     batch_size: int = 64
@@ -96,8 +100,8 @@ class TrainConfig:
     cutmix: float = 0.0
     """Probability that a batch is mixed by CutMix."""
     image_size: int | None = None
-    """Working resolution for a folder of photos, in pixels; if not given 64, or the images' own size if all have the
-    same size of at most 64."""
+    """Working resolution for a folder of photos, in pixels; if not given that of an hf: or timm: network (often 224),
+    else 64, or the images' own size if all have the same size of at most 64."""
     crop_scale: float = 0.35
     """Smallest share of a photo's area in the random crops of training; 1 trains on whole photos."""
     color_jitter: float = 0.0
@@ -117,8 +121,18 @@ class TrainConfig:
     """Most tokens of a text; the rest is cut off."""
     validation: float = 0.1
     """Share of the training set held out for validation, or, from 1 on, a number of samples."""
+    labels: str | None = None
+    """File of labels (.csv or .npz) that replace those of the data, test samples included; by id or file name, as class
+    names or numbers."""
+    split_from: str | None = None
+    """Run whose split is kept: samples are found by their content, so files may have been moved."""
+    fold: str | None = None
+    """K/N, such as 1/5: cross-validation that tests on the Kth of N parts of all labelled samples."""
     own_validation: bool = True
     """Validate on what the data themselves hold out for it (val/, x_val) if they do, and draw nothing."""
+    clean_validation: bool = False
+    """Validate on half of the test set with its own labels, drawn by the split seed, and test on the other half: only
+    to reproduce studies that do so, because a real task has no such labels."""
     seed: int = 0
     """Decides noise, split, initial weights and order."""
     noise_seed: int | None = None
@@ -195,6 +209,12 @@ class TrainConfig:
             raise ValueError(f"color_jitter must be between 0 and 1, got {self.color_jitter}")
         if not 0 < self.crop_scale <= 1:
             raise ValueError(f"crop_scale must be greater than 0 and at most 1, got {self.crop_scale}")
+        if self.labels is not None and self.noise != "none":
+            raise ValueError(f"labels and noise cannot be combined, got noise {self.noise!r}: leave out one of them")
+        if self.fold is not None:
+            if self.split_from is not None:
+                raise ValueError("fold and split_from cannot be combined: leave out one of them")
+            parse_fold(self.fold)
         if self.checkpoint_dir == "":
             raise ValueError("checkpoint_dir must be the path of a folder, got ''")
         check_device(self.device)
@@ -223,6 +243,19 @@ class TrainConfig:
                 f"the configuration has the unknown field {unknown[0]!r}; was it written by a newer version?"
             )
         return cls(**{name: value for name, value in values.items() if name in known})
+
+
+def parse_fold(fold: str) -> tuple[int, int]:
+    """Parse ``K/N`` with 1 <= K <= N and N at least 2.
+
+    >>> parse_fold("2/5")
+    (2, 5)
+    """
+    found = re.fullmatch(r"(\d{1,3})/(\d{1,3})", fold)
+    number, count = (int(found[1]), int(found[2])) if found else (0, 0)
+    if not 1 <= number <= count or count < 2:
+        raise ValueError(f"fold must be K/N with K from 1 to N and N at least 2, such as 1/5, got {fold!r}")
+    return number, count
 
 
 def check_device(device: str) -> None:

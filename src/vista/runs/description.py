@@ -29,6 +29,7 @@ class DataDescription:
         inputs_hash, labels_hash, split_hash, test_hash: Hashes; ``None`` in runs recorded before they existed.
         files: File name of each sample by id, for data read from a folder.
         image_size: Working resolution of photos, which were resized to it; ``None`` for other data.
+        backbone: Architecture of a network of transformers or timm; see :class:`vista.models.Backbone`.
         encoding: How the columns of a table became features; see :mod:`vista.data.features`.
         tokenizer: ``name``, ``max_length`` and ``pad_id`` of the tokenizer of text.
     """
@@ -49,6 +50,7 @@ class DataDescription:
     test_hash: str | None = None
     files: tuple[str, ...] | None = None
     image_size: int | None = None
+    backbone: dict[str, Any] | None = None
     encoding: dict[str, Any] | None = None
     tokenizer: dict[str, Any] | None = None
 

@@ -12,16 +12,17 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from torch import Tensor
 
 from vista import models
-from vista.files import atomic, reader, shell
+from vista.files import array_file, atomic, reader, shell
 from vista.files.reader import DamagedFile
 from vista.noise import NoisyLabels
 from vista.runs import checkpoint, lock
@@ -34,6 +35,8 @@ from vista.split import Split
 
 CONFIG, ENVIRONMENT, DATA, METRICS = "config.json", "environment.json", "data.json", "metrics.json"
 LABELS, SPLIT, TEACHER = "labels.safetensors", "split.safetensors", "teacher.safetensors"
+CONTENT = "content.safetensors"
+CONTENT_FORMAT, CONTENT_VERSION = "vista.content", "1"
 EARLIER, TENSORBOARD, ASIDE, MANIFEST = "earlier", "tensorboard", ".replaced", "manifest.json"
 MANIFEST_FORMAT = 1
 MOST_THREADS = 1024
@@ -41,12 +44,12 @@ LONGEST_NAME = 255  # bytes, on common file systems
 Which = Literal["best", "last"]
 WEIGHTS: dict[Which, str] = {"best": "best.safetensors", "last": "last.safetensors"}
 VERIFIED = frozenset((
-    CONFIG, ENVIRONMENT, DATA, METRICS, LABELS, SPLIT, TEACHER, PREDICTIONS, *WEIGHTS.values(), EPOCHS, TIMINGS,
-    COVERAGE,
+    CONFIG, ENVIRONMENT, DATA, METRICS, LABELS, SPLIT, CONTENT, TEACHER, PREDICTIONS, *WEIGHTS.values(), EPOCHS,
+    TIMINGS, COVERAGE,
 ))  # fmt: skip
-OWN = VERIFIED | {MANIFEST, EARLIER, TENSORBOARD, checkpoint.FOLDER, checkpoint.BLOBS, lock.FILE}
+FOLDERS = frozenset((EARLIER, TENSORBOARD, checkpoint.FOLDER, checkpoint.BLOBS))
+OWN = VERIFIED | FOLDERS | {MANIFEST, lock.FILE}
 LITTER = frozenset((".DS_Store", "Thumbs.db", "desktop.ini"))  # files of file managers
-CHECKPOINT_FILES = frozenset((checkpoint.STATE, checkpoint.TENSORS, checkpoint.MANIFEST))
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,20 @@ class RunFolder:
     def split(self) -> Split:
         """Ids of the training and validation samples."""
         return Split.load(self._verified(SPLIT))
+
+    def write_content_hashes(self, hashes: Sequence[str]) -> None:
+        """Write the SHA-256 of every sample, by which a sample is found again after its file was moved."""
+        values = np.frombuffer(bytes.fromhex("".join(hashes)), dtype=np.uint8).reshape(len(hashes), -1)
+        atomic.write(self.path / CONTENT, array_file.to_bytes({"sha256": values}, CONTENT_FORMAT, CONTENT_VERSION))
+
+    def content_hashes(self) -> list[str] | None:
+        """SHA-256 of every sample; ``None`` if the run recorded none: its data are not files, or it is an older run."""
+        if not (self.path / CONTENT).exists():
+            return None
+        arrays, _ = array_file.read(self._verified(CONTENT), CONTENT_FORMAT, CONTENT_VERSION)
+        if "sha256" not in arrays:
+            raise DamagedFile(self.path / CONTENT, "it has no array 'sha256'")
+        return [row.tobytes().hex() for row in arrays["sha256"]]
 
     def record(self) -> Record:
         """The epochs so far."""
@@ -214,13 +231,18 @@ class RunFolder:
         """Whether the run has finished and its folder is not writable, so that no lock is needed."""
         return self.is_finished() and not os.access(self.path, os.W_OK)
 
-    def foreign_entries(self, besides: Container[str] = ()) -> list[str]:
+    def foreign_entries(self, besides: Iterable[str] = ()) -> list[str]:
         """Paths in the folder that no training created, except for file names in ``besides``."""
-        names = (path.name for path in self.path.iterdir() if path.name not in OWN and path.name not in besides)
-        found = [name for name in names if not atomic.is_temporary(name)]
+        found = []
+        for path in self.path.iterdir():
+            is_folder = path.is_dir() and not path.is_symlink()
+            expected = FOLDERS if is_folder else {*OWN, *besides}
+            if path.name not in expected and (is_folder or not atomic.is_temporary(path.name)):
+                found.append(path.name)
         for folder in (TENSORBOARD, checkpoint.FOLDER, checkpoint.BLOBS):
-            files = (Path(place, name) for place, _, names in os.walk(self.path / folder) for name in names)
-            inside = (file.relative_to(self.path) for file in files)
+            walked = ((Path(place), [*names, *inner]) for place, inner, names in os.walk(self.path / folder))
+            files = (place / name for place, names in walked for name in names)
+            inside = (file.relative_to(self.path) for file in files if file.is_symlink() or not file.is_dir())
             found += [file.as_posix() for file in inside if not _is_own_inside(file)]
         for path in (self.path / EARLIER).glob("*"):
             below = [f"/{name}" for name in RunFolder(path).foreign_entries(besides)] if path.is_dir() else [""]
@@ -338,7 +360,7 @@ def _is_own_inside(file: Path) -> bool:
     if folder == TENSORBOARD:
         return len(file.parts) == 2 and name.startswith("events.out.tfevents.")
     depth = 3 if folder == checkpoint.FOLDER else 2
-    is_known = depth == 2 or file.name in CHECKPOINT_FILES
+    is_known = depth == 2 or file.name in checkpoint.FILES
     return len(file.parts) == depth and is_known and checkpoint.OWN_NAMES[folder].fullmatch(name) is not None
 
 

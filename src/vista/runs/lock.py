@@ -73,7 +73,7 @@ def locked(folder: Path, remedy: str = "choose another --out") -> Iterator[HeldF
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
-        for path in reversed(created):
+        for path in reversed(created or [folder]):  # an existing one may be of a process that ended before the flush
             with suppress(PermissionError):  # a parent that may be written to but not read cannot be opened for fsync
                 atomic.sync_folder(path.parent)
         try:

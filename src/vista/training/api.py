@@ -198,6 +198,10 @@ def data_name(config: TrainConfig) -> str:
     for text in (config.data, config.noise):
         kind, _, value = text.partition(":")
         parts.append(_safe_name(f"{kind}-{Path(value).name}" if kind in (*source.KINDS, "file") else text))
+    if config.labels is not None:
+        parts[-1] = _safe_name(f"labels-{Path(config.labels).name}")
+    if config.fold is not None:
+        parts.append(_safe_name(f"fold-{config.fold}"))
     return "-".join(parts)
 
 

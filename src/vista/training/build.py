@@ -23,7 +23,7 @@ from vista.runs.folder import CONFIG, DATA, ENVIRONMENT, LABELS, SPLIT, RunFolde
 from vista.runs.record import TEST, VAL_GIVEN, VAL_TRUE, Record
 from vista.training import preflight
 from vista.training.engine import Engine
-from vista.training.network import build_network, on_device
+from vista.training.network import initial_network, on_device
 from vista.training.optimization import freeze_backbone, make_optimizer, train_mode
 from vista.training.resolve import ResolvedRun
 from vista.training.samples import Samples, load_samples
@@ -43,6 +43,8 @@ def build_training(run: ResolvedRun, folder: RunFolder, earlier: dict[str, nn.Mo
         earlier: Trained networks of the runs that the method needs first, by role.
     """
     config, device = run.config, run.device
+    if not (folder.path / CONFIG).exists():
+        preflight.check_backbone(config)
     samples = load_samples(config, device)
     preflight.check_augmentation(run, samples)
     preflight.check_channels_first(config, samples)
@@ -95,7 +97,7 @@ def build_training(run: ResolvedRun, folder: RunFolder, earlier: dict[str, nn.Mo
         engine=engine,
         evidence=evidence,
         record=Record({VAL_GIVEN: len(samples.val), VAL_TRUE: len(samples.val), TEST: len(samples.test)}),
-        rng=TorchRng(config.seed, device) if models.is_custom_network(config.network) else None,
+        rng=TorchRng(config.seed, device) if models.is_third_party(config.network) else None,
         threads=_cpu_threads(config, folder, samples) if device.type == "cpu" else None,
     )
 
@@ -105,7 +107,7 @@ def build_network_and_method(
 ) -> tuple[nn.Module, Method]:
     """Both untrained, their weights a function of the seed."""
     config = run.config
-    network = build_network(config, samples.description)
+    network = initial_network(config, samples.description)
     task = build_task(run, samples, earlier)
     with models.seeded(config.seed + 1):
         method = run.chosen.method(task, network, run.chosen.config)
@@ -185,4 +187,6 @@ def write_description(training: Training) -> None:
     atomic.write_json(path / ENVIRONMENT, environment(training.device))
     samples.given.save(path / LABELS)
     samples.split.save(path / SPLIT)
+    if samples.content is not None:
+        training.folder.write_content_hashes(samples.content)
     atomic.write_json(path / CONFIG, training.config.to_json())

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vista.core import collectives
-from vista.files import atomic
+from vista.files import atomic, reader
 from vista.methods import EpochEnd
 from vista.runs import checkpoint
 from vista.runs.checkpoint import Checkpoints
@@ -269,7 +269,7 @@ def _start_or_resume(training: Training, checkpoints: Checkpoints) -> None:
 
 def _warn_about_lost_epochs(folder: RunFolder) -> None:
     lines = folder.path / EPOCHS
-    done = lines.read_bytes().count(b"\n") if lines.exists() else 0
+    done = reader.read_bytes(lines).count(b"\n") if lines.exists() else 0
     if done:
         warnings.warn(
             f"{folder.path} has a record of {done} epochs but no checkpoint: it starts from epoch 1", stacklevel=2

@@ -95,12 +95,36 @@ def build_network(config: TrainConfig, data: DataDescription) -> nn.Module:
         in_channels, image_size = shape[0], min(shape[1:])
         if shape[1] != shape[2] and name in models.SQUARE_ONLY:
             raise ValueError(f"network {name!r} needs square images, got {shape[1]} x {shape[2]}")
+    backbone = None if data.backbone is None else models.Backbone.from_json(data.backbone)
+    if backbone is not None:
+        _check_task(config, backbone, data)
     network = models.build(
-        name, num_classes=len(data.classes), in_channels=in_channels, image_size=image_size, seed=config.seed
+        name,
+        num_classes=len(data.classes),
+        in_channels=in_channels,
+        image_size=image_size,
+        seed=config.seed,
+        backbone=backbone,
     )
     if any(is_lazy(part) for part in (*network.parameters(), *network.buffers())):
         _draw_lazy_weights(config, network, shape)
     return network.double() if config.precision == "fp64" else network
+
+
+def initial_network(config: TrainConfig, data: DataDescription) -> nn.Module:
+    """The network before its first step: with pretrained weights and a new head if the run asks for them."""
+    network = build_network(config, data)
+    if config.pretrained and models.is_backbone(config.network):
+        models.load_pretrained(config.network, network, image_size=data.sample_shape[-1], seed=config.seed)
+    return network
+
+
+def _check_task(config: TrainConfig, backbone: models.Backbone, data: DataDescription) -> None:
+    """A text network needs token ids ``[L]``, any other one images ``[C, H, W]``."""
+    fits = data.tokenizer is not None if backbone.task == "text" else len(data.sample_shape) == 3
+    if not fits:
+        needed = "a text column (--text-column)" if backbone.task == "text" else "images"
+        raise ValueError(f"network {config.network!r} needs {needed}, but {data.name} has other samples")
 
 
 def _draw_lazy_weights(config: TrainConfig, network: nn.Module, shape: tuple[int, ...]) -> None:
@@ -115,9 +139,12 @@ def _draw_lazy_weights(config: TrainConfig, network: nn.Module, shape: tuple[int
 
 def does_not_take(config: TrainConfig, shape: tuple[int, ...], error: Exception) -> ValueError:
     """The error of a network that cannot process a sample of the data."""
+    remedy = ""
+    if models.is_backbone(config.network) and len(shape) == 3:
+        remedy = f" (it was made for {models.read_backbone(config.network).image_size} pixels: see --image-size)"
     return ValueError(
         f"network {config.network!r} does not accept samples of shape {in_words(shape)}: "
-        f"{type(error).__name__}: {error}"
+        f"{type(error).__name__}: {error}{remedy}"
     )
 
 

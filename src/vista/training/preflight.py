@@ -15,8 +15,9 @@ from vista.core.store import readable
 from vista.methods import Method
 from vista.runs import checkpoint
 from vista.runs.config import TrainConfig
+from vista.runs.description import DataDescription
 from vista.runs.folder import CONFIG, METRICS, RunFolder, checkpoints_size
-from vista.training.network import does_not_take, in_words, network_name
+from vista.training.network import does_not_take, in_words, initial_network, network_name
 from vista.training.resolve import ResolvedRun, differences
 from vista.training.samples import Samples
 
@@ -58,7 +59,7 @@ def check_augmentation(run: ResolvedRun, samples: Samples) -> None:
 def check_channels_first(config: TrainConfig, samples: Samples) -> None:
     """Float arrays that look like images [H, W, C] would be read as H channels by our networks."""
     shape, name = samples.val.sample_shape, network_name(config, samples.val.sample_shape)
-    if len(shape) != 3 or name == "mlp" or models.is_custom_network(name):
+    if len(shape) != 3 or name == "mlp" or models.is_third_party(name):
         return
     height, width, channels = shape
     if min(height, width) > 4 and (channels == 3 or (channels == 1 and height == width)):
@@ -68,11 +69,28 @@ def check_channels_first(config: TrainConfig, samples: Samples) -> None:
         )
 
 
+def check_backbone(config: TrainConfig) -> None:
+    """A network of another library must exist, fit its weights and accept photos: known before they are decoded."""
+    if not models.is_backbone(config.network) or config.image_size is None:
+        return
+    shape = (3, config.image_size, config.image_size)
+    described = DataDescription(
+        config.data, ("0", "1"), shape, mean=(0.0,) * 3, std=(1.0,) * 3,
+        backbone=models.read_backbone(config.network).to_json(),
+    )  # fmt: skip
+    network = initial_network(config, described).eval()
+    try:
+        with torch.no_grad():
+            network(torch.zeros(1, *shape, dtype=next(network.parameters()).dtype))
+    except Exception as error:
+        raise does_not_take(config, shape, error) from error
+
+
 def check_network(config: TrainConfig, samples: Samples, network: nn.Module) -> None:
     """The network must accept these samples, return one logit per class, and have weights to train."""
     sample = samples.val.clean(torch.arange(1, device=samples.val.device))
     _check_output(config, samples, network.eval(), sample)
-    if models.is_custom_network(config.network):  # its output may differ in training mode
+    if models.is_third_party(config.network):  # its output may differ in training mode
         with _state_restored(network, sample.device):
             _check_output(config, samples, network.train(), sample.repeat(2, *(1 for _ in sample.shape[1:])))
     if not any(weight.requires_grad for weight in network.parameters()):

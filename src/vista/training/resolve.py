@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from vista import models
 from vista.methods import Chosen, choose
 from vista.runs.config import INCIDENTAL, TrainConfig
 
@@ -55,8 +56,17 @@ def resolve(config: TrainConfig) -> ResolvedRun:
         method_version=chosen.method.version,
         device=name,
         precision=precision,
+        image_size=_image_size(config),
     )
     return ResolvedRun(config, chosen, device, identity(config))
+
+
+def _image_size(config: TrainConfig) -> int | None:
+    """The working resolution of photos: unless given, the one that a network of transformers or timm was made for."""
+    if config.image_size is not None or not models.is_backbone(config.network):
+        return config.image_size
+    reads_photos = config.data.startswith("folder:") or config.image_column is not None
+    return models.read_backbone(config.network).image_size if reads_photos else None
 
 
 def choose_method(config: TrainConfig) -> Chosen:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from vista import noise, split
+from vista import models, noise, split
 from vista.data import source
 from vista.data.loader import Inputs
 from vista.data.source import Source
@@ -20,6 +20,7 @@ from vista.runs.config import TrainConfig
 from vista.runs.description import HASHES, DataDescription
 from vista.runs.folder import DATA, LABELS, SPLIT, RunFolder
 from vista.split import Split
+from vista.training import own_labels
 from vista.training.network import network_name
 
 OPTIONS = ("image_size", "skip_damaged")  # of reading images
@@ -37,6 +38,7 @@ class Samples:
     split: Split
     test_labels: np.ndarray
     description: DataDescription
+    content: tuple[str, ...] | None = None  # SHA-256 of each sample, for data in files
 
     def labels(self, part: str, kind: str) -> np.ndarray:
         """Labels of ``train`` or ``val``, ``given`` or ``true``."""
@@ -50,9 +52,15 @@ def load_samples(config: TrainConfig, device: torch.device) -> Samples:
     given, parts = labels_and_split(config, data, config.root)
     _report_missing(config, given, data.for_training)
     dtype = torch.float64 if config.precision == "fp64" else torch.float32
+    backbone = models.read_backbone(config.network) if models.is_backbone(config.network) else None
+    if backbone is not None and data.tokenizer is not None:  # the attention mask leaves out what the tokenizer pads
+        backbone = backbone.with_padding(data.tokenizer["pad_id"])
+    mean, std = data.mean, data.std
+    if backbone is not None and config.pretrained:
+        mean, std = backbone.statistics(len(mean)) or (mean, std)
 
     def on_device(values: np.ndarray, rows: np.ndarray | None = None) -> Inputs:
-        return Inputs(values, data.mean, data.std, device, dtype, rows, data.image_size)
+        return Inputs(values, mean, std, device, dtype, rows, data.image_size)
 
     train, val = on_device(data.inputs, parts.train), on_device(data.inputs, parts.val)
     test = on_device(data.test_inputs, data.set_aside)
@@ -64,26 +72,28 @@ def load_samples(config: TrainConfig, device: torch.device) -> Samples:
         samples={"train": len(parts.train), "val": len(parts.val), "test": len(data.test_labels)},
         **_hashes(data, given, parts),
         noise_rate=given.rate(data.for_training),
-        mean=data.mean,
-        std=data.std,
+        mean=mean,
+        std=std,
         flip=data.flip,
         padding=data.padding,
         files=data.files,
         image_size=data.image_size,
+        backbone=None if backbone is None else backbone.to_json(),
         encoding=data.encoding,
         tokenizer=data.tokenizer,
     )
-    if data.validation is not None and config.validation != TrainConfig.validation:
+    if data.validation is not None and config.split_from is None and config.validation != TrainConfig.validation:
         warnings.warn(
             f"validation is {config.validation:g}, but {config.data} has its own validation samples, which are used; "
             "--no-own-validation draws new ones",
             stacklevel=2,
         )
-    return Samples(train, val, test, given, parts, data.test_labels, description)
+    content = None if data.files is None else data.sample_hashes
+    return Samples(train, val, test, given, parts, data.test_labels, description, content)
 
 
 def load_source(config: TrainConfig, root: str | Path | None) -> Source:
-    """The data set of a run, without label noise.
+    """The data set of a run, without label noise, with the labels and the split that its configuration names.
 
     Args:
         config: The run.
@@ -93,7 +103,14 @@ def load_source(config: TrainConfig, root: str | Path | None) -> Source:
         The data set, decoded as the run needs it.
     """
     given = {name: getattr(config, name) for name in OPTIONS if getattr(config, name) != getattr(TrainConfig, name)}
-    return source.load(config.data, root, config.own_validation, **{**given, **columns_of(config)})
+    data = source.load(config.data, root, config.own_validation, **{**given, **columns_of(config)})
+    if config.labels is not None:
+        data = own_labels.replace_labels(data, config.labels)
+    if config.fold is not None:
+        data = own_labels.hold_out_fold(data, config.fold, config.data_seeds()[1])
+    if config.split_from is not None:
+        data = own_labels.keep_split(data, RunFolder.open(config.split_from))
+    return source.validate_on_test(data, config.data_seeds()[1]) if config.clean_validation else data
 
 
 def columns_of(config: TrainConfig) -> dict[str, Any]:
@@ -182,6 +199,8 @@ def check_data_unchanged(folder: RunFolder, config: TrainConfig, given: NoisyLab
         "test_hash": "tested on other samples",
     }[changed[0]]
     option = f"--data {config.data}" if by_data else f"--noise {config.noise}"
+    if changed[0] != "inputs_hash" and config.labels is not None:
+        option, by_data = f"--labels {config.labels}", False
     raise ValueError(
         f"{folder.path} was {what} than {option} provides now: "
         f"restore the old {'data' if by_data else 'labels'}, or start anew with --fresh"
@@ -193,7 +212,8 @@ def check_files_unchanged(folder: RunFolder, config: TrainConfig) -> None:
 
     If the files are gone there is nothing to compare, and the run stays valid.
     """
-    if noise.parse(config.noise).kind not in ("file", "human") and source.path_of(config.data) is None:
+    is_named = noise.parse(config.noise).kind not in ("file", "human") and config.labels is None
+    if is_named and source.path_of(config.data) is None:
         return
     try:
         data = load_source(config, config.root)

@@ -17,7 +17,7 @@ def test_table_lists_every_network_and_fits_80_columns(vista: Vista, monkeypatch
     assert said.code == 0
     lines = said.out.splitlines()
     assert max(map(len, lines)) <= 80
-    assert len(lines) == len(models.names()) + 7, "one line each"
+    assert len(lines) == len(models.names()) + 9, "one line each"
     listed = [line.split()[0] for line in lines if line.split()[2:3] == ["M"]]
     assert listed == list(models.available())
     assert next(line.split()[1:3] for line in lines if line.split()[:1] == ["resnet18"]) == ["11.22", "M"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from vista.core import store
 from vista.core.store import (
-    WORKING_STATES,
+    WORKING_TABLES,
     PredictionStore,
     bytes_needed,
     check_memory,
@@ -83,9 +83,9 @@ def test_room_for_light_is_bounded_by_tau_and_never_above_that_for_all() -> None
 
 
 def test_what_fits_is_let_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "bytes_available", lambda device: (200 + WORKING_STATES) * 2000)
+    monkeypatch.setattr(store, "bytes_available", lambda device: (200 + (WORKING_TABLES + 1)) * 2000)
     check_memory(100, 10, 200, 0.0, CPU)
-    monkeypatch.setattr(store, "bytes_available", lambda device: (200 + WORKING_STATES) * 2000 - 1)
+    monkeypatch.setattr(store, "bytes_available", lambda device: (200 + (WORKING_TABLES + 1)) * 2000 - 1)
     with pytest.raises(MemoryError, match="410 KB with working memory, but cpu has 410 KB free"):
         check_memory(100, 10, 200, 0.0, CPU)
     monkeypatch.setattr(store, "bytes_available", lambda device: None)
@@ -95,10 +95,10 @@ def test_what_fits_is_let_through(monkeypatch: pytest.MonkeyPatch) -> None:
 @settings(max_examples=100)
 @given(st.integers(3, 2000), st.integers(2, 3000), st.integers(0, 1999))
 def test_the_tau_that_is_advised_fits(states_that_fit: int, epochs: int, odd_bytes: int) -> None:
-    available = (states_that_fit + WORKING_STATES) * 2000 + odd_bytes
+    available = (states_that_fit + (WORKING_TABLES + 1)) * 2000 + odd_bytes
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store, "bytes_available", lambda device: available)
-        if (epochs + WORKING_STATES) * 2000 <= available:
+        if (epochs + (WORKING_TABLES + 1)) * 2000 <= available:
             check_memory(100, 10, epochs, 0.0, CPU)
             return
         with pytest.raises(MemoryError, match=rf"tau=0 may keep {epochs} states of 100 x 10 float16") as refusal:

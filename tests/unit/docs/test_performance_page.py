@@ -46,6 +46,9 @@ def test_page_shows_the_report_pages_measurement() -> None:
     page = " ".join((DOCS / "performance.md").read_text().split())
     size, seconds = record["bytes"] / 1e6, record["open_seconds"]["median"]
     assert f"the page has {size:.2f} MB and is drawn {seconds:.2f} s after opening" in page
+    first = record["first_screen_seconds"]["median"]
+    assert f"its first screen after {first:.2f} s" in page
+    assert first < 1
 
 
 def test_page_shows_the_step_profile() -> None:

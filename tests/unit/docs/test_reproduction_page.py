@@ -16,7 +16,7 @@ import pytest
 from doc_pages import DOCS, ROOT
 from ledger_bits import right
 
-from vista import functional
+from vista import functional, methods
 from vista.reproduce import protocol
 from vista.reproduce.protocol import VALIDATION
 from vista.reproduce.studies.ablations import PAPER as ABLATIONS
@@ -74,9 +74,14 @@ CALIBRATION: list[Row] = [
 
 @pytest.fixture(scope="module")
 def ledger() -> list[dict[str, Any]]:
-    """The records; configuration fields that were added later have their defaults."""
+    """The records; configuration fields and options that were added later have their defaults."""
     records = [json.loads(path.read_text()) for path in sorted((ROOT / "results" / "runs").glob("*.json"))]
-    return [kept | {"config": TrainConfig.from_json(kept["config"]).to_json()} for kept in records]
+    configs = [TrainConfig.from_json(kept["config"]) for kept in records]
+    options = [methods.choose(config.method, config.options).options for config in configs]
+    return [
+        kept | {"config": config.to_json() | {"options": values}}
+        for kept, config, values in zip(records, configs, options, strict=True)
+    ]
 
 
 def result(run: dict[str, Any], which: str) -> float:

@@ -120,23 +120,28 @@ def test_other_names_with_a_dot_are_not_taken_for_temporary_ones(name: str) -> N
     assert atomic.is_temporary(".config.json.0.tmp"), "as older versions wrote them"
 
 
-def test_json_is_one_form_and_a_cut_file_is_named(tmp_path: Path) -> None:
+def test_json_has_one_form(tmp_path: Path) -> None:
     atomic.write_json(tmp_path / "a.json", {"b": 1, "a": [0.1]})
     assert (tmp_path / "a.json").read_text() == '{\n "a": [\n  0.1\n ],\n "b": 1\n}\n'
-    assert atomic.read_json(tmp_path / "a.json") == {"a": [0.1], "b": 1}
-    (tmp_path / "a.json").write_text('{"a": ')
-    with pytest.raises(ValueError, match=r"a\.json is damaged or truncated: not JSON \(line 1\)"):
-        atomic.read_json(tmp_path / "a.json")
     with pytest.raises(ValueError):
         atomic.write_json(tmp_path / "a.json", {"a": float("nan")})
 
 
-def test_text_is_utf_8_and_what_is_none_is_named(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_bytes('{"a": "ü"}'.encode())
-    assert atomic.read_json(tmp_path / "a.json") == {"a": "ü"}
-    (tmp_path / "a.json").write_bytes(b'{"a": "\xff"}')
-    with pytest.raises(ValueError, match=r"a\.json is damaged: it is not UTF-8 text"):
-        atomic.read_json(tmp_path / "a.json")
+@pytest.mark.parametrize("kind", ["file", "folder", "link"])
+def test_a_folder_with_foreign_entries_is_left_with_them(tmp_path: Path, kind: str) -> None:
+    entry = tmp_path / "folder" / "state.json" if kind == "folder" else tmp_path / "folder" / "notes.txt"
+    (tmp_path / "folder").mkdir()
+    for name in ("manifest.json", ".a.json.0-host-1.tmp"):
+        (tmp_path / "folder" / name).touch()
+    if kind == "folder":
+        entry.mkdir()
+    {"file": entry.touch, "folder": (entry / "inner").mkdir, "link": lambda: entry.symlink_to(tmp_path)}[kind]()
+    inside = {"manifest.json", "state.json"}
+    assert atomic.delete_entries(tmp_path, ["folder", "missing"], inside) == ["folder"]
+    assert [path.name for path in (tmp_path / "folder").iterdir()] == [entry.name]
+    (entry / "inner").rmdir() if kind == "folder" else entry.unlink()
+    assert atomic.delete_entries(tmp_path, ["folder"], inside) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_parent_of_every_new_folder_is_flushed_outermost_first(

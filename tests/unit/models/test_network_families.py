@@ -11,6 +11,7 @@ from vista import models
 PARAMETERS = {
     "resnet18": 11_220_132,
     "resnet34": 21_328_292,
+    "resnet50": 23_705_252,
     "resnet101": 42_697_380,
     "preact-resnet18": 11_217_444,
     "densenet121": 7_048_548,

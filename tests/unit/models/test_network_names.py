@@ -50,8 +50,8 @@ def weights(network: nn.Module) -> list[torch.Tensor]:
 
 def test_names_of_all_networks():
     assert models.names() == (
-        "densenet121", "mlp", "preact-resnet18", "resnet101", "resnet18", "resnet34", "small-cnn", "tiny-staged",
-        "vgg16", "vgg16-fc", "vgg19", "vgg19-fc", "vit-small", "vit-tiny",
+        "densenet121", "mlp", "preact-resnet18", "resnet101", "resnet18", "resnet34", "resnet50", "small-cnn",
+        "tiny-staged", "vgg16", "vgg16-fc", "vgg19", "vgg19-fc", "vit-small", "vit-tiny",
     )  # fmt: skip
 
 

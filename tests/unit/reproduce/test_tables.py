@@ -21,7 +21,7 @@ def test_every_cell_of_every_table_has_a_valid_configuration(name: str) -> None:
 def test_all_tables_are_found_and_an_unknown_name_is_rejected() -> None:
     tables = "table1 table2 table3 table4 table5 table6 cutmix ema ablations beta"
     figures = "fig1 lifespan coverage contributing surrogate"
-    ours = "calibration controls recording permutation"
+    ours = "calibration clean-validation controls recording permutation"
     assert {*tables.split(), *figures.split(), *ours.split()} == set(study_names())
     with pytest.raises(ValueError, match=r"table or figure 'tabel2' is unknown; did you mean 'table2'\?"):
         load_study("tabel2")

@@ -34,7 +34,7 @@ def test_parents_of_new_folders_are_flushed_to_the_disk(tmp_path: Path, monkeypa
         (tmp_path / "a" / "run" / "config.json").touch()
     flushed.clear()
     with locked(tmp_path / "a" / "run"):
-        assert flushed == []
+        assert flushed == [tmp_path / "a"], "the process that made it may have ended before"
 
 
 def test_a_lock_takes_no_more_than_it_made_and_bears_that_all_is_gone(tmp_path: Path) -> None:

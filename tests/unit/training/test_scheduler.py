@@ -6,7 +6,6 @@ import errno
 import gc
 import json
 import os
-import shutil
 import signal
 import weakref
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ import torch
 from trainings import config, ended_as, noting_states, train
 
 from vista.files import atomic
+from vista.runs import checkpoint
 from vista.training import loop
 from vista.training import scheduler as drive_module
 from vista.training.engine import NotFinite
@@ -140,9 +140,10 @@ def test_a_failed_run_leaves_the_memory_before_the_others_end(
 def test_a_finished_run_is_taken_as_it_is(data: str, tmp_path: Path) -> None:
     train(config(data), tmp_path / "run")
     before = ended_as(tmp_path / "run")
-    shutil.copytree(
-        tmp_path / "run", tmp_path / "run" / "checkpoints" / "epoch-00001-step-0000000"
-    )  # killed after its metrics
+    left = tmp_path / "run" / "checkpoints" / "epoch-00001-step-0000000"  # killed after its metrics
+    left.mkdir(parents=True)
+    for name in checkpoint.FILES:
+        (left / name).write_bytes(b"x")
     events = train(config(data), tmp_path / "run")
     assert [type(event) for event in events] == [Finished]
     assert ended_as(tmp_path / "run") == before, "and what it needed to go on is deleted"

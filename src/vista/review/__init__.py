@@ -1,0 +1,1 @@
+"""Review of suspected labels: the local page, the decisions, and what they are turned into."""

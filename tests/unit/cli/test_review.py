@@ -1,0 +1,136 @@
+"""``vista review`` before it serves, and ``vista labels --decisions``."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vista.cli.review import subject_of
+from vista.review.decisions import Decision, DecisionLog
+from vista.runs.folder import RunFolder
+
+from .conftest import Vista
+
+TINY = ("--network", "mlp", "--epochs", "3", "--batch-size", "16", "--lr", "0.05", "--device", "cpu", "--quiet")
+
+
+@pytest.fixture
+def reviewed(vista: Vista, tmp_path: Path) -> Path:
+    """A run on ``photos``, and decisions about its first three samples: dog, no label, skip."""
+    generator = np.random.default_rng(0)
+    for number in range(40):
+        path = tmp_path / "photos" / ("cat", "dog")[number % 2] / f"{number:02d}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(generator.integers(0, 256, (8, 8), dtype=np.uint8)).save(path)
+    assert vista("train", "--data", "folder:photos", "--out", "run", *TINY).code == 0
+    folder = RunFolder.open("run")
+    log = DecisionLog(tmp_path / "run" / "decisions.jsonl", subject_of(folder))
+    log.append([Decision(0, "accept", 1, 0), Decision(1, "unlabel", None, 0), Decision(2, "skip", None, 0)])
+    log.close()
+    return tmp_path / "run" / "decisions.jsonl"
+
+
+@pytest.mark.filterwarnings("ignore:1 of 30 training samples")
+def test_decided_labels_train_again(vista: Vista, reviewed: Path) -> None:
+    said = vista("labels", "run", "--decisions", "run/decisions.jsonl", "--clean", "labels.csv")
+    assert "3 decisions: 2 labels change, 1 of them to no label; 38 labels stay" in said.out
+    assert "Next: vista train --data folder:photos --network mlp" in said.out
+    words = said.out.split("Next: vista ")[1].split()
+    with open("labels.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["label"] for row in rows[:3]] == ["1", "-1", "0"]
+    assert rows[0]["file"] == "cat/00.png"
+    assert vista(*words, "--device", "cpu", "--quiet").code == 0
+    again, first = RunFolder.open("run-corrected"), RunFolder.open("run")
+    assert again.labels().given[:3].tolist() == [1, -1, 0]
+    assert again.config().epochs == first.config().epochs
+    outside = [
+        np.setdiff1d(np.arange(40), np.concatenate([each.split().train, each.split().val])) for each in (first, again)
+    ]
+    assert set(outside[0]) - {1} <= set(outside[1]) | {1}
+    compared = json.loads(vista("compare", "run", "run-corrected", "--device", "cpu", "--json").out)
+    assert compared["samples"] == len(again.data().files) - len(again.split().train) - len(again.split().val)
+    said = vista("compare", "run", "run-corrected", "--device", "cpu")
+    assert "test samples with the labels of run-corrected" in said.out
+    assert "Next: vista report run run-corrected --open" in said.out
+
+
+def test_files_are_sorted_only_on_request(vista: Vista, reviewed: Path, tmp_path: Path) -> None:
+    base = ("labels", "run", "--decisions", "run/decisions.jsonl")
+    before = sorted(path.relative_to(tmp_path) for path in (tmp_path / "photos").rglob("*.png"))
+    said = vista(*base, "--copy-to", "sorted")
+    assert "Would copy 39 files" in said.out
+    assert not Path("sorted").exists()
+    said = vista(*base, "--copy-to", "sorted", "--apply")
+    assert "Copied 39 files to sorted" in said.out
+    assert Path("sorted/dog/00.png").exists()
+    assert not Path("sorted/cat/00.png").exists()
+    assert "copy_to must be a new or empty folder, got sorted" in vista(*base, "--copy-to", "sorted").err
+    assert "copy_to must be outside the data" in vista(*base, "--copy-to", "photos/x").err
+    assert vista(*base, "--move").out.count("->") == 2
+    assert sorted(path.relative_to(tmp_path) for path in (tmp_path / "photos").rglob("*.png")) == before
+
+
+def test_moved_files_can_be_moved_back(vista: Vista, reviewed: Path, tmp_path: Path) -> None:
+    base = ("labels", "run", "--decisions", "run/decisions.jsonl", "--move", "--apply")
+    shutil.copy("photos/cat/04.png", "photos/dog/x.png")
+    said = vista(*base)
+    assert said.code == 2, "the data have changed"
+    assert "photos has changed since run: dog/x.png is new" in said.err
+    Path("photos/dog/x.png").unlink()
+    before = {path: path.read_bytes() for path in (tmp_path / "photos").rglob("*.png")}
+    said = vista(*base)
+    assert "Moved 2 files; to move them back: sh run/undo-move.sh" in said.out
+    assert Path("photos/dog/00.png").exists()
+    assert Path("photos-unlabelled/cat/02.png").exists()
+    assert not Path("photos/cat/00.png").exists()
+    subprocess.run(["sh", "run/undo-move.sh"], check=True)
+    assert {path: path.read_bytes() for path in (tmp_path / "photos").rglob("*.png")} == before
+    subprocess.run(["sh", "run/undo-move.sh"], check=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ("labels", "run", "--decisions", "none.jsonl", "--clean", "l.csv"),
+            "decisions none.jsonl does not exist: `vista",
+        ),
+        (
+            ("labels", "run", "--decisions", "run/decisions.jsonl"),
+            "decisions needs --clean FILE, --copy-to DIR or --move",
+        ),
+        (("labels", "run", "--move"), "move requires --decisions FILE"),
+        (
+            ("labels", "run", "--decisions", "d", "--clean", "l.csv", "--top", "3"),
+            "top cannot be combined with decisions",
+        ),
+        (("compare", "run", "none"), "none does not exist"),
+        (
+            ("train", "--data", "folder:photos", "--labels", "words.csv"),
+            "'dgo' is no class and no class number; did you",
+        ),
+        (("train", "--data", "folder:photos", "--split-from", "none"), "none does not exist"),
+        (("review", "none"), "none does not exist"),
+        (("review", "run", "--port", "70000"), "port must be 0 to 65535, got 70000"),
+    ],
+)
+def test_bad_input(vista: Vista, reviewed: Path, words: tuple[str, ...], message: str) -> None:
+    Path("words.csv").write_text("id,label\n0,dgo\n")
+    said = vista(*words)
+    assert said.code == 2
+    assert message in " ".join(said.err.split())
+
+
+def test_an_unfinished_run_is_reported_with_its_epoch(vista: Vista, reviewed: Path) -> None:
+    Path("run/metrics.json").unlink()
+    said = vista("review", "run")
+    assert said.code == 2
+    assert "run has not finished: it has completed epoch 3 of 3; `vista resume run` continues it" in said.err
