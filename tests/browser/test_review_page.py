@@ -173,6 +173,23 @@ def test_names_are_text(serve: Callable[[], Server], open_page: Callable[..., An
     assert page.locator("script").count() == 1
 
 
+def test_a_key_right_after_the_search_closed(serve: Callable[[], Server], open_page: Callable[..., Any]) -> None:
+    """Until the next frame is drawn the focus is still in the closed dialog, and keys arrive there."""
+    page = open_page(serve().address)
+    page.keyboard.press("o")
+    page.wait_for_selector("#search[open]")
+    page.evaluate("""() => {
+        document.getElementById('search').close();
+        const key = new KeyboardEvent('keydown', {key: 'g', bubbles: true});
+        document.getElementById('query').dispatchEvent(key);
+    }""")
+    page.wait_for_selector(".card")
+    page.focus("#low")
+    page.keyboard.press("g")
+    page.keyboard.press("Tab")
+    assert page.locator(".card").count() > 0, "keys typed into a filter are its own"
+
+
 def test_the_grid_decides_for_many(serve: Callable[[], Server], open_page: Callable[..., Any], run: Path) -> None:
     page = open_page(serve().address)
     page.keyboard.press("g")
