@@ -200,16 +200,17 @@ def _is_removed(name: str, parent: int) -> bool:
     return True
 
 
-def make_folder(folder: Path) -> None:
+def make_folder(folder: Path, parents: bool = True) -> None:
     """Make a folder and its missing parents durably; a symbolic link is rejected.
 
     Args:
         folder: The folder, which may exist. The parent of every new folder is flushed to the disk, so that a power
             failure cannot lose a folder after a file in it was written.
+        parents: Make missing parents too; otherwise they are a ``FileNotFoundError``.
     """
     reject_link(folder)
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=parents, exist_ok=True)
     for path in reversed(missing):
         with suppress(PermissionError):  # a parent that may be written to but not read cannot be opened for fsync
             sync_folder(path.parent)

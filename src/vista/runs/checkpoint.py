@@ -209,7 +209,7 @@ class Checkpoints:
             }
             tensors = tensors_to_bytes(_on_host(copied.tensors))
             content: dict[str, bytes] = {STATE: json.dumps(saved).encode(), TENSORS: tensors}
-            atomic.make_folder(folder)
+            self._make_folder(folder)
             _delete_entries(folder, [temporary.name])
             temporary.mkdir()
             hashes = {f"{BLOBS}/{file}": digest for file, digest in self._blob_files.values()}
@@ -230,12 +230,16 @@ class Checkpoints:
         data = tensors_to_bytes(_on_host({name or "values": tensor for name, tensor in group.items()}))
         digest = hashlib.sha256(data).hexdigest()
         path = self.root / BLOBS / f"{digest[:32]}.safetensors"
-        atomic.make_folder(path.parent)
+        self._make_folder(path.parent)
         if _has_digest(path, digest):
             atomic.sync_folder(path.parent)  # the process that wrote it may have ended before it flushed the name
         else:
             atomic.write(path, data)
         return path.name, digest
+
+    def _make_folder(self, folder: Path) -> None:
+        """Make ``checkpoints/`` or ``blobs/``, but never the folder of a run that was moved or removed meanwhile."""
+        atomic.make_folder(folder, parents=is_in_checkpoint_dir(self.root))
 
     def _forget_old(self) -> None:
         """Keep the newest checkpoint and the previous one; delete blobs that no checkpoint needs. Rank 0 does it."""

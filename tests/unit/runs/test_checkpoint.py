@@ -24,6 +24,7 @@ import vista
 from vista.core import collectives
 from vista.files import atomic
 from vista.methods import WrittenOnce
+from vista.runs import checkpoint
 from vista.runs.checkpoint import BLOBS, FOLDER, MANIFEST, STATE, TENSORS, Checkpoints, Damaged, join, split
 from vista.runs.folder import RunFolder
 
@@ -504,3 +505,20 @@ def test_nothing_of_a_run_is_unpickled(data: str, copied: Path, whole: dict[str,
     readings: list[Callable[[], object]] = [run.metrics, run.environment, run.data, run.config, run.teacher]
     for read in (*readings, lambda: vista.load_model(copied, "best"), lambda: vista.load_model(copied, "last")):
         assert read() is not None
+
+
+def test_a_checkpoint_never_creates_a_run_folder_that_was_moved_while_it_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, moved, to_bytes = tmp_path / "run", tmp_path / "moved", checkpoint.tensors_to_bytes
+    run.mkdir()
+
+    def move_first(*args: Any) -> bytes:
+        if run.exists():
+            run.rename(moved)
+        return to_bytes(*args)
+
+    monkeypatch.setattr(checkpoint, "tensors_to_bytes", move_first)
+    with pytest.raises(FileNotFoundError):
+        Checkpoints(run).save("epoch-00001-step-0000000", {"x": torch.ones(2)}, wait=True)
+    assert not run.exists()

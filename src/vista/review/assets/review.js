@@ -368,9 +368,9 @@ async function toggle() {
 }
 
 document.addEventListener("keydown", (event) => {
-  const tag = event.target.tagName;
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
-  if (tag === "INPUT" || tag === "SELECT") return;
+  // A dialog that has just closed may still hold the focus: only the filters keep their keys.
+  if (["INPUT", "SELECT"].includes(event.target.tagName) && at("filters").contains(event.target)) return;
   if (press(event.key)) event.preventDefault();
 });
 document.querySelectorAll("#buttons button").forEach((button) => button.addEventListener("click", () => {
