@@ -58,7 +58,7 @@ def run(argv: list[str]) -> int:
     jobs = jobs_of(entries)
     if not flags.fresh:
         keep_choices(jobs, given)
-    show_choice(base, flags)
+    show_choice(jobs[0].config, flags)
     check_folders(jobs, flags.fresh)
     try:
         execute(jobs, flags, flags.at_once)

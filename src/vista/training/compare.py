@@ -11,7 +11,7 @@ from typing import Any
 
 from vista.core.validation import suggest
 from vista.methods import Chosen, available, choose
-from vista.methods.vista import Vista
+from vista.methods.vista import VistaMethod
 from vista.metrics import mean_and_error
 from vista.runs.config import TrainConfig
 from vista.runs.folder import RunFolder
@@ -79,7 +79,7 @@ def compare(
     entries = plan(make_config(config, preset, fields), methods, seeds, out)
     jobs = jobs_of(entries)
     if not fresh:
-        keep_choices(jobs, set(fields))
+        keep_choices(jobs, {*fields, "method", "options"})
     check_folders(jobs, fresh)
     if at_once is None and not on_gpu(jobs):
         at_once = 1
@@ -114,16 +114,17 @@ def _train_once(entries: list[Entry], base: TrainConfig) -> list[Entry]:
     A state is an anchor if it adds more than ``tau * m`` samples: with ``tau * m`` below 1 that is at least one sample,
     as with ``tau=0``. Only custom data are that small.
     """
-    light = [entry for entry in entries if entry.chosen.method is Vista]
-    if len(light) < 2 or ":" not in base.data:
+    tolerances = [entry for entry in entries if entry.chosen.method == VistaMethod]
+    if len(tolerances) < 2 or ":" not in base.data:
         return entries
-    samples, first, shared = measure(base).validation, {}, []
+    samples = measure(base).validation
+    first: dict[str, Entry] = {}
+    shared: list[Entry] = []
     for entry in entries:
-        key = {**entry.chosen.options, "tau": 0.0}
-        if entry.chosen.method is not Vista or entry.chosen.options["tau"] * samples >= 1:
+        if entry not in tolerances or entry.chosen.options["tau"] * samples >= 1:
             shared.append(entry)
             continue
-        same = first.setdefault(json.dumps(key, sort_keys=True), entry)
+        same = first.setdefault(json.dumps({**entry.chosen.options, "tau": 0.0}, sort_keys=True), entry)
         shared.append(entry if same is entry else dataclasses.replace(entry, jobs=same.jobs, same_as=same.method))
     return shared
 

@@ -33,6 +33,8 @@ PER_CORE, PER_GPU = 4e10, 2e13  # operations per second that a training reaches,
 FEWEST, MOST = 10, 100  # epochs
 UNKNOWN = 30  # epochs for a network whose operations are not counted, because it is custom code
 DEFAULT_SIZE = folder.PHOTO_SIZE
+# Fields that differ between the defaults of today and those with which a run may have been trained.
+CHOSEN = ("method", "network", "epochs", "batch_size", "lr", "lr_schedule", "restart_epochs")
 
 
 @dataclass(frozen=True)
@@ -160,16 +162,36 @@ def samples_per_second(config: TrainConfig, size: DataSize, device: str) -> floa
 
 
 def keep_choices(jobs: Sequence[Job], given: Collection[str]) -> None:
-    """Keep network and number of epochs of recommended runs that exist already, perhaps from another machine.
+    """Keep what was chosen for the first of these runs that exists, perhaps on another machine or by other defaults.
+
+    All runs of a comparison then train alike.
 
     Args:
-        jobs: The runs, changed in place.
+        jobs: The runs, changed in place; ``choice`` then names what is kept.
         given: Fields that the command names; these are not taken from the run.
     """
+    found = next((job.out for job in jobs if job.config.choice and (job.out / CONFIG).exists()), None)
+    if found is None:
+        return
+    stored = RunFolder(found).config()
+    kept = {name: getattr(stored, name) for name in CHOSEN if name not in given}
+    if "method" in kept:
+        kept["options"] = stored.options
+    words = ", ".join(text for name, text in _in_words(stored).items() if name in kept)
+    choice = f"auto: as in the run {found}: {words or 'all given'}"
     for job in jobs:
-        if job.config.choice and (job.out / CONFIG).exists() and (stored := RunFolder(job.out).config()).choice:
-            kept = {name: getattr(stored, name) for name in ("network", "epochs") if name not in given}
-            job.config = dataclasses.replace(job.config, **kept, choice=stored.choice)
+        job.config = dataclasses.replace(job.config, **kept, choice=choice)
+
+
+def _in_words(config: TrainConfig) -> dict[str, str]:
+    """What can be chosen, in words, by field."""
+    return {
+        "method": config.method,
+        "network": config.network,
+        "epochs": f"{config.epochs} epochs",
+        "batch_size": f"batch size {config.batch_size}",
+        "lr": f"learning rate {config.lr:g}",
+    }
 
 
 def _explain(values: dict[str, Any], config: TrainConfig, size: DataSize, device: str) -> str:
@@ -180,12 +202,12 @@ def _explain(values: dict[str, Any], config: TrainConfig, size: DataSize, device
     needs = f" (vista-light needs {WEIGHABLE} to weigh epochs)" if config.method == "label-smoothing" else ""
     up_to = "up to " if config.image_size is None and config.data.startswith("folder:") else ""  # if all are smaller
     pixels = f" at {up_to}{min(size.shape[1:])} px" if is_image else ""
+    words = _in_words(config)
     parts = {
-        "method": f"{config.method}{needs}",
-        "network": f"{config.network}{pixels} for {where}",
-        "epochs": f"{config.epochs} epochs{time}",
-        "batch_size": f"batch size {config.batch_size}",
-        "lr": f"learning rate {config.lr:g}",
+        **words,
+        "method": f"{words['method']}{needs}",
+        "network": f"{words['network']}{pixels} for {where}",
+        "epochs": f"{words['epochs']}{time}",
     }
     total, what = size.train + size.validation, "images" if is_image else "samples"
     chosen = ", ".join(text for name, text in parts.items() if name in values)

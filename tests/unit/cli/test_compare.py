@@ -206,3 +206,26 @@ def test_a_data_set_with_square_brackets_is_compared(vista: Vista, small: Small,
     said = vista("compare", *small, "--data", "npz:a[/b].npz", "--methods", "ce", "--seeds", "1", "--quiet")
     assert said.code == 0
     assert "npz:a[/b].npz, noise" in said.out
+
+
+def test_methods_that_train_alike_on_few_samples_are_trained_once(vista: Vista, small: Small) -> None:
+    said = vista("compare", *small, "--seeds", "1", "--at-once", "1", "--out", "c")
+    assert said.code == 0
+    assert sorted(path.name for path in Path("c").iterdir()) == ["ce-seed0", "vista-seed0"]
+    assert "vista-light and vista are the same training here, done once" in said.out
+    assert "; one seed cannot tell this from chance (use --seeds 3)" in " ".join(said.out.split())
+    enough = vista("compare", *small, "--validation", "100", "--epochs", "2", "--seeds", "1", "--out", "d", "--json")
+    assert [row["same_as"] for row in json.loads(enough.out)["rows"]] == [None, None, None]
+
+
+def test_a_method_that_is_added_trains_as_the_others_did(vista: Vista, small: Small, data: str) -> None:
+    first = ("--epochs", "2", "--lr", "0.05", "--noise", "symmetric:0.2", "--device", "cpu", "--batch-size", "16")
+    assert (
+        vista("compare", "--data", data, *first, "--methods", "ce", "--seeds", "1", "--out", "c", "--quiet").code == 0
+    )
+    words = ("--noise", "symmetric:0.2", "--device", "cpu", "--methods", "elr,ce", "--seeds", "1", "--out", "c")
+    said = vista("compare", "--data", data, *words)
+    assert said.code == 0
+    assert "auto: as in the run c/ce-seed0: mlp, 2 epochs, batch size 16, learning rate 0.05" in said.out
+    stored = json.loads(Path("c/elr-seed0/config.json").read_text())
+    assert (stored["epochs"], stored["batch_size"], stored["lr"]) == (2, 16, 0.05)

@@ -461,7 +461,7 @@ def test_two_processes_train_one_run_and_the_first_alone_speaks(small: Small, po
 def test_square_brackets_in_a_name_are_shown(vista: Vista, small: Small, data: str, name: str) -> None:
     Path(name).parent.mkdir(exist_ok=True)
     shutil.copy(data.removeprefix("npz:"), name)
-    said = vista("train", *small, "--data", f"npz:{name}", "--out", "run", "--quiet")
+    said = vista("train", *small, "--data", f"npz:{name}", "--method", "vista", "--out", "run", "--quiet")
     assert said.code == 0
     assert f"vista on npz:{name}, noise" in said.out
 
@@ -483,3 +483,16 @@ def test_a_file_in_the_place_of_the_run_is_named(vista: Vista, small: Small, com
     assert said.code == 2
     assert said.err == "vista: error: file is a file, but a run needs a folder: choose another --out\n"
     assert Path("file").read_text() == "mine"
+
+
+def test_a_run_of_earlier_defaults_is_resumed_with_them(vista: Vista, small: Small, data: str) -> None:
+    earlier = ("--preset", "noisy", "--epochs", "2", "--method", "vista", "--vista-tau", "0.02")
+    words = ("train", "--data", data, "--noise", "symmetric:0.2", "--device", "cpu", "--out", "run")
+    assert vista(*words, *earlier, "--quiet").code == 0
+    written = Path("run/metrics.json").read_bytes()
+    again = vista(*words)
+    assert again.code == 0, again.err
+    assert "auto: as in the run run: vista, mlp, 2 epochs, batch size 64, learning rate 0.1" in again.out
+    assert Path("run/metrics.json").read_bytes() == written
+    other = vista(*words, "--method", "elr")
+    assert (other.code, "method='vista' instead of 'elr'" in other.err) == (2, True)
