@@ -177,7 +177,7 @@ def keep_choices(jobs: Sequence[Job], given: Collection[str]) -> None:
     kept = {name: getattr(stored, name) for name in CHOSEN if name not in given}
     if "method" in kept:
         kept["options"] = stored.options
-    words = ", ".join(text for name, text in _in_words(stored).items() if name in kept)
+    words = ", ".join(text for name, text in _in_words(stored).items() if name in kept and text != "auto")
     choice = f"auto: as in the run {found}: {words or 'all given'}"
     for job in jobs:
         job.config = dataclasses.replace(job.config, **kept, choice=choice)

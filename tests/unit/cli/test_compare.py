@@ -218,7 +218,7 @@ def test_methods_that_train_alike_on_few_samples_are_trained_once(vista: Vista, 
     assert [row["same_as"] for row in json.loads(enough.out)["rows"]] == [None, None, None]
 
 
-def test_a_method_that_is_added_trains_as_the_others_did(vista: Vista, small: Small, data: str) -> None:
+def test_a_method_that_is_added_trains_as_the_others_did(vista: Vista, data: str) -> None:
     first = ("--epochs", "2", "--lr", "0.05", "--noise", "symmetric:0.2", "--device", "cpu", "--batch-size", "16")
     assert (
         vista("compare", "--data", data, *first, "--methods", "ce", "--seeds", "1", "--out", "c", "--quiet").code == 0

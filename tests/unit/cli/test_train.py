@@ -485,14 +485,14 @@ def test_a_file_in_the_place_of_the_run_is_named(vista: Vista, small: Small, com
     assert Path("file").read_text() == "mine"
 
 
-def test_a_run_of_earlier_defaults_is_resumed_with_them(vista: Vista, small: Small, data: str) -> None:
-    earlier = ("--preset", "noisy", "--epochs", "2", "--method", "vista", "--vista-tau", "0.02")
+def test_a_run_of_earlier_defaults_is_resumed_with_them(vista: Vista, data: str) -> None:
+    earlier = ("--preset", "noisy", "--epochs", "2", "--method", "vista", "--tau", "0.02")
     words = ("train", "--data", data, "--noise", "symmetric:0.2", "--device", "cpu", "--out", "run")
     assert vista(*words, *earlier, "--quiet").code == 0
     written = Path("run/metrics.json").read_bytes()
     again = vista(*words)
     assert again.code == 0, again.err
-    assert "auto: as in the run run: vista, mlp, 2 epochs, batch size 64, learning rate 0.1" in again.out
+    assert "auto: as in the run run: vista, 2 epochs, batch size 64, learning rate 0.1" in again.out
     assert Path("run/metrics.json").read_bytes() == written
     other = vista(*words, "--method", "elr")
     assert (other.code, "method='vista' instead of 'elr'" in other.err) == (2, True)
