@@ -91,13 +91,13 @@ def encode(path: Path, columns: Values, encoding: Encoding) -> np.ndarray:
         encoding: Result of :func:`fit`, possibly of another table.
 
     Returns:
-        float32 ``[N, F]``.
+        float32 ``[N, F]``, columns in the order of their names.
 
     >>> encode(Path("t.csv"), {"job": ["b", None]}, {"job": {"values": ["a", "b"]}}).tolist()
     [[0.0, 1.0], [0.0, 0.0]]
     """
     parts: list[np.ndarray] = []
-    for name, how in encoding.items():
+    for name, how in sorted(encoding.items()):  # the order of data.json, whatever the table's
         if name not in columns:
             raise ValueError(
                 f"{path} has no column {name!r}, which the training data have; {suggest(name, list(columns))}"

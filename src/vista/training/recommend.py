@@ -195,7 +195,7 @@ def _in_words(config: TrainConfig) -> dict[str, str]:
 
 
 def _explain(values: dict[str, Any], config: TrainConfig, size: DataSize, device: str) -> str:
-    """One line with the reasons of what was chosen; what was given is not repeated."""
+    """One line with the reasons of what was chosen; what was given is not repeated, and empty if all of it was."""
     is_image, where = len(size.shape) == 3, "a GPU" if device == "cuda" else "the CPU"
     rate = samples_per_second(config, size, device)
     time = "" if rate is None else f" ({_minutes(config.epochs * size.train / rate)} by estimate)"
@@ -211,7 +211,7 @@ def _explain(values: dict[str, Any], config: TrainConfig, size: DataSize, device
     }
     total, what = size.train + size.validation, "images" if is_image else "samples"
     chosen = ", ".join(text for name, text in parts.items() if name in values)
-    return f"auto: {total:,} {what}, {size.validation:,} of them for validation: {chosen or 'all given'}"
+    return f"auto: {total:,} {what}, {size.validation:,} of them for validation: {chosen}" if chosen else ""
 
 
 def _minutes(seconds: float) -> str:

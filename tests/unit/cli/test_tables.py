@@ -32,9 +32,9 @@ def passengers() -> list[dict[str, str]]:
         pytest.skip("this scikit-learn comes without its test data")
     head, _, rows = gzip.decompress(files[0].read_bytes()).decode().partition("@data\n")
     names = [line.split("'")[1] for line in head.splitlines() if line.startswith("@attribute")]
-    return [
-        dict(zip(names, row, strict=True)) for row in csv.reader(line for line in rows.splitlines() if line[:1] > "%")
-    ]
+    lines = [line for line in rows.splitlines() if line[:1] > "%"]
+    np.random.default_rng(0).shuffle(lines)  # they are sorted by class and name
+    return [dict(zip(names, row, strict=True)) for row in csv.reader(lines)]
 
 
 def write(path: str, rows: list[dict[str, str]], columns: tuple[str, ...] = USED) -> None:

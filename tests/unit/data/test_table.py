@@ -1,12 +1,15 @@
 """Tables as data: CSV, Parquet and saved datasets of Hugging Face, with features, images or text."""
 
+import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from vista.data import load
+from vista.data import features, load
+from vista.files import atomic
 
 ROWS = 40
 
@@ -264,3 +267,14 @@ def test_text_is_tokenised_once_with_the_networks_tokenizer(tmp_path, tokenizer)
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"has no readable tokenizer .*place tokenizer\.json"):
         load(name, text_column="review", network=f"hf:{tmp_path / 'empty'}")
+
+
+def test_an_encoding_read_from_json_gives_the_same_inputs() -> None:
+    """JSON objects are written with sorted keys: a table whose columns are not sorted was encoded in another order."""
+    columns = {"z": [1.0, None, 3.0], "a": ["x", "y", "x"], "m": [5.0, 6.0, 8.0]}
+    encoding = features.fit(Path("t.csv"), columns, np.arange(3))
+    stored = json.loads(atomic.json_bytes(encoding))
+    assert list(stored) != list(encoding)
+    assert np.array_equal(
+        features.encode(Path("t.csv"), columns, stored), features.encode(Path("t.csv"), columns, encoding)
+    )

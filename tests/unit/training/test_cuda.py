@@ -122,7 +122,7 @@ def test_looking_at_one_portion_of_steps_does_not_wait_for_the_next(
         ends.append(torch.cuda.Event())
         ends[-1].record()
 
-    monkeypatch.setattr(loop, "STEPS_AT_A_TIME", 1)
+    monkeypatch.setattr(loop, "STEPS_PER_PORTION", 1)
     monkeypatch.setattr(Engine, "advance", slowly)
     with deterministic(True):
         events = train(config, tmp_path / "run")
