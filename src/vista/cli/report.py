@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from vista.analysis.groups import grouped, read_runs
+from vista.analysis.groups import group_runs, read_runs
 from vista.analysis.runs import Run
 from vista.cli import terminal
 from vista.cli.arguments import parse, peek
@@ -123,5 +123,5 @@ def _write_figures(flags: Report, runs: Sequence[Run], folder: Path | None) -> N
     if empty is not None:
         raise ValueError(f"{empty.path} has not finished its first epoch: nothing to draw yet")
     names: Sequence[str] = flags.only or list(drawing.DRAWINGS)
-    for path in drawing.save_all(grouped(runs), folder, names, flags.formats):
+    for path in drawing.save_all(group_runs(runs), folder, names, flags.formats):
         terminal.say(f"wrote {path}")

@@ -404,12 +404,12 @@ def files_named(name: str, root: str | Path) -> list[Path]:
     """Every file of that name below a folder, except in runs that are being replaced."""
     found = []
     for parent, folders, files in os.walk(root):
-        folders[:] = [folder for folder in folders if not is_set_aside(folder)]
+        folders[:] = [folder for folder in folders if not is_replaced_run(folder)]
         found += [Path(parent) / name] if name in files else []
     return sorted(found)
 
 
-def aside_of(run: Path) -> Path:
+def replaced_path(run: Path) -> Path:
     """The path that a run is moved to until the run that replaces it has started."""
     path = run.resolve()
     name = f".{path.name}{ASIDE}"
@@ -418,14 +418,14 @@ def aside_of(run: Path) -> Path:
     return path.parent / name
 
 
-def is_set_aside(name: str) -> bool:
+def is_replaced_run(name: str) -> bool:
     """Whether a folder of this name is a run that is being replaced."""
     return name.startswith(".") and name.endswith(ASIDE)
 
 
-def set_aside_below(root: Path) -> list[Path]:
+def find_replaced_runs(root: Path) -> list[Path]:
     """Every run below a folder that is being replaced; symbolic links are not followed."""
     if root.is_symlink():
         return []
-    folders = (Path(parent) / name for parent, names, _ in os.walk(root) for name in names if is_set_aside(name))
+    folders = (Path(parent) / name for parent, names, _ in os.walk(root) for name in names if is_replaced_run(name))
     return sorted(folder for folder in folders if not folder.is_symlink())
