@@ -161,7 +161,7 @@ def read_parquet(path: Path) -> Columns:
     try:
         read = pq.read_table(path)
     except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path} is not a readable Parquet file: {error}") from error
+        raise ValueError(f"{path} is not a readable Parquet file: {' '.join(str(error).split())}") from error
     _check_header(path, read.column_names)
     _check_rows(path, read.num_rows)
     return {name: read.column(name).to_pylist() for name in read.column_names}

@@ -91,6 +91,8 @@ def train(config: TrainConfig, out: str | Path, stop: Stop | None = None, role: 
 def _train_epochs(training: Training, saving: Saving, role: str | None) -> Generator[Event, None, dict[str, Any]]:
     """Every remaining epoch of a run; returns the final metrics."""
     config = training.config
+    if collectives.rank() == 0:
+        checkpoint.write_owner(saving.checkpoints.root, training.folder.path)
     _start_or_resume(training, saving.checkpoints)
     yield Started(config, training.folder.path, training.epoch, len(training.loader.inputs), role)
     with training.engine.settled():
