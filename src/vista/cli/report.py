@@ -51,7 +51,7 @@ class Report:
 def run(argv: list[str]) -> int:
     flags = parse(Report, argv, "report", ABOUT)
     _check_options(flags, argv)
-    page = _page(flags) if flags.out or not flags.figures or flags.watch or flags.open else None
+    page = _page(flags) if flags.out is not None or not flags.figures or flags.watch or flags.open else None
     figures = None if flags.figures is None else folder_to_write("figures", flags.figures)
     if flags.watch and page is not None:
         return _watch(flags, page, figures)
@@ -70,7 +70,7 @@ def _page(flags: Report) -> Path:
     folder = Path(flags.runs[0]) if len(flags.runs) == 1 else Path()
     default = (folder.parent if folder.is_file() else folder) / "report.html"
     drawn = ((Path(run), "what is drawn") for run in flags.runs)
-    page = file_to_write("out", flags.out or str(default), PAGE, drawn).absolute()
+    page = file_to_write("out", str(default) if flags.out is None else flags.out, PAGE, drawn).absolute()
     if flags.out and not page.parent.is_dir():
         raise FileNotFoundError(f"out must be in an existing folder, got {flags.out}: create {page.parent} first")
     return page
