@@ -154,6 +154,8 @@ def _end_epoch(training: Training, saving: Saving, began: float) -> Iterator[Eve
         yield from _wait_for(done)
     for logits in {id(logits): logits for logits in (val_logits, seen_by_method[0])}.values():
         training.check_finite(logits, torch.arange(len(logits), device=training.device), "val")
+    correct = _correct(training, val_logits, test_logits)
+    correct_by_method = correct if evaluated is own else _correct(training, *seen_by_method)
     end = EpochEnd(
         epoch=training.epoch,
         network=training.network,
@@ -161,12 +163,11 @@ def _end_epoch(training: Training, saving: Saving, began: float) -> Iterator[Eve
         test_logits=seen_by_method[1],
         train_logits=training.train_logits,
         train_images=training.train_images,
+        val_correct=correct_by_method[VAL_GIVEN],
     )
-    correct = _correct(training, val_logits, test_logits)
     accuracies = _accuracies(correct)
     if evaluated is not own:
-        plain = _accuracies(_correct(training, *seen_by_method))
-        accuracies |= {f"plain_{name}": value for name, value in plain.items()}
+        accuracies |= {f"plain_{name}": value for name, value in _accuracies(correct_by_method).items()}
     val_accuracy = accuracies["val_accuracy"]
     is_best = training.keep_if_best(val_accuracy, evaluated)
     extra = method.end_epoch(end)  # after the best weights are kept: the method may change the network
