@@ -187,7 +187,7 @@ def out_of_fold_predictions(
     """Predict each sample with a network that was not trained on it."""
     data = source.load(args.data, args.root)
     fold_of = stratified_folds(given, args.folds, base.seed)
-    share = base.validation if base.validation < 1 else base.validation / len(data.for_training)
+    share = base.validation if base.validation < 1 else base.validation / len(data.train_ids)
     jobs = []
     for number in range(args.folds):
         inside, outside = fold_of != number, fold_of == number

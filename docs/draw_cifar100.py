@@ -17,7 +17,7 @@ from pathlib import Path
 import tyro
 from PIL import Image
 
-from vista.analysis.groups import check_comparable, grouped
+from vista.analysis.groups import check_comparable, group_runs
 from vista.analysis.runs import Run, read_run
 from vista.report import drawing
 from vista.report.page import write_page
@@ -78,7 +78,7 @@ def run_of(name: str) -> Run:
 
 def draw(runs: list[Run]) -> None:
     """Draw every figure, small enough for a page."""
-    for path in drawing.save_all(grouped(runs), DOCS / "images", list(drawing.DRAWINGS), ["png"]):
+    for path in drawing.save_all(group_runs(runs), DOCS / "images", list(drawing.DRAWINGS), ["png"]):
         shrink(path)
         print(f"wrote {path.relative_to(DOCS)}")
 

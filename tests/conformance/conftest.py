@@ -48,8 +48,8 @@ def make_config(tmp_path_factory: pytest.TempPathFactory) -> MakeConfig:
     shipped, path = digits.load(), tmp_path_factory.mktemp("data") / "digits.npz"
     np.savez(
         path,
-        x_train=shipped.inputs[shipped.for_training[:375]],
-        y_train=shipped.labels[shipped.for_training[:375]],
+        x_train=shipped.inputs[shipped.train_ids[:375]],
+        y_train=shipped.labels[shipped.train_ids[:375]],
         x_test=shipped.test_samples()[:100],
         y_test=shipped.test_labels[:100],
     )

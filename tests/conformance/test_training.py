@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from vista import models
-from vista.analysis.groups import grouped, read_runs
+from vista.analysis.groups import group_runs, read_runs
 from vista.analysis.table import comparison
 from vista.files import atomic
 from vista.methods import available
@@ -136,7 +136,7 @@ def test_reported_time_includes_earlier_runs(trained: Run, tmp_path: Path, metho
         run = RunFolder(tmp_path / method)
         shutil.copytree(trained(method).path, run.path)
         (run.path / EARLIER / ".DS_Store").touch()  # left by a file manager
-    (row,) = comparison(grouped(read_runs([run.path])))
+    (row,) = comparison(group_runs(read_runs([run.path])))
     minutes = row.cells["minutes"]
     assert minutes is not None
     assert run.seconds() == pytest.approx(total)

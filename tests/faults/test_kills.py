@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from reliability import record
 from trainings import Kill, Trainer, config, ended_as
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
@@ -25,6 +26,7 @@ def test_at_every_write(trainer: Trainer, data: str, tmp_path: Path, method: str
         trainer(wanted, out)
         assert ended_as(out) == whole, f"killed at write {writes}"
     assert writes > 150, "every checkpoint, record and result is written under the hook"
+    record("kills at every write", kills=writes, resumed=writes)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -37,6 +39,8 @@ def test_at_writes_of_either_process(trainer: Trainer, data: str, tmp_path: Path
         assert ended_as(tmp_path / str(write), 2) == whole, f"killed at write {write} of process {rank}"
         write += 11
     assert write > 80
+    kills = len(range(3, write, 11))
+    record(f"kills at writes of process {rank} of 2", kills=kills, resumed=kills)
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -57,6 +61,7 @@ def test_at_random_instants(trainer: Trainer, data: str, tmp_path: Path, method:
         assert ended_as(tmp_path / name, processes) == whole, f"killed at {chosen}, resumed at {resumed_at[-1]}"
     assert any(1 < step < STEPS for _, step in resumed_at) or processes > 1
     assert any(epoch > 1 for epoch, _ in resumed_at)
+    record(f"kills at random instants of {method}, {processes} processes", kills=len(kills), resumed=len(resumed_at))
 
 
 def test_again_and_again(trainer: Trainer, data: str, tmp_path: Path) -> None:
@@ -69,3 +74,4 @@ def test_again_and_again(trainer: Trainer, data: str, tmp_path: Path) -> None:
         assert starts < 20, "a killed run makes no progress"
     assert starts > 3
     assert ended_as(tmp_path / "killed") == ended_as(tmp_path / "whole")
+    record("kills again and again", kills=starts - 1, resumed=starts - 1)

@@ -107,6 +107,11 @@ def test_nor_after_an_earlier_failure(data: str, tmp_path: Path, monkeypatch: py
     recorder = record_training(wanted, tmp_path / "recorded", monkeypatch, failing)
     for _, run, marks in losses(recorder, tmp_path, failing):
         check_nothing_is_lost(wanted, run, marks)
+    total = len(MODES) * len(recorder.log)
+    record(
+        f"power loss after failing flush {failing}",
+        operations=len(recorder.log), losses=total, kept=total, resumed=0,
+    )  # fmt: skip
 
 
 def test_the_layer_finds_a_missing_flush(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

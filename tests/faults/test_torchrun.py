@@ -1,4 +1,4 @@
-"""``torchrun -m vista train``: one training, one voice; stopped by its launcher, it goes on."""
+"""``torchrun -m vista train``: rank 0 prints for all; stopped by its launcher, the run resumes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from reliability import record
 from trainings import HELD_OUT, ended_as, until_it_waits, waiting_at
 
 from vista.runs.checkpoint import Checkpoints
@@ -23,7 +24,7 @@ NETWORK = "trainings:waits_in_batch_13"
 
 
 def started(command: str, *flags: str, place: Path | None = None) -> subprocess.Popen[str]:
-    """``place``: of the file that says that the first process waits for a signal."""
+    """``place`` is the file that the first process writes when it waits for a signal."""
     words, environment = [*LAUNCHER, command, *flags, "--json"], ENVIRONMENT | waiting_at(place)
     return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -42,7 +43,7 @@ def result(process: subprocess.Popen[str]) -> dict:
     return dict(json.loads(out))
 
 
-def test_stopped_by_the_launcher_it_goes_on_to_the_same_bytes(data: str, tmp_path: Path) -> None:
+def test_stopped_by_the_launcher_it_resumes_to_the_same_bytes(data: str, tmp_path: Path) -> None:
     whole = result(started("train", *train_flags(data, tmp_path / "whole")))
     out, place = tmp_path / "run", tmp_path / "it waits"
     with started("train", *train_flags(data, out), place=place) as process:
@@ -56,3 +57,4 @@ def test_stopped_by_the_launcher_it_goes_on_to_the_same_bytes(data: str, tmp_pat
     assert resumed["metrics"] == whole["metrics"]
     assert ended_as(out, 0) == ended_as(tmp_path / "whole", 0)
     assert RunFolder.open(out).environment()["processes"] == 2
+    record("torchrun stopped by its launcher", stops=1, resumed=1)

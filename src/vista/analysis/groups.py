@@ -79,7 +79,7 @@ def check_comparable(runs: Sequence[Run]) -> None:
             if first.config.get(name, run.config.get(name)) != run.config.get(name, first.config.get(name)):
                 ours, theirs = first.config[name], run.config[name]
                 raise ValueError(f"{first.path} has {name} {ours}, but {run.path} has {theirs}: {APART}")
-    groups = grouped(runs)
+    groups = group_runs(runs)
     for group in groups:
         _check_distinct(group)
     for index, one in enumerate(groups):
@@ -111,7 +111,7 @@ def _check_same_validation(one: Group, other: Group) -> None:
         raise ValueError(f"{one.runs[0].path} and {other.runs[0].path} share no validation set: {APART}")
 
 
-def grouped(runs: Sequence[Run]) -> list[Group]:
+def group_runs(runs: Sequence[Run]) -> list[Group]:
     """Group runs that differ only in their seeds, in order of appearance, under distinct names."""
     found: dict[str, list[Run]] = {}
     for run in runs:

@@ -200,8 +200,11 @@ def read_description(folder: Path) -> dict[str, Any]:
             f"{folder / DESCRIPTION} has format {about.get('format')!r}, but this version reads format {FORMAT}"
         )
     for name, kinds in KINDS.items():
-        if not isinstance(about.get(name), kinds):
+        if name not in about or not isinstance(about[name], kinds):
             raise ValueError(f"{folder / DESCRIPTION} is damaged: {name} is {about.get(name)!r}")
+    for name in ("val_labels", "true_labels"):
+        if not all(type(label) is int and abs(label) < 2**63 for label in about[name] or ()):
+            raise ValueError(f"{folder / DESCRIPTION} is damaged: {name} must be integers")
     return about
 
 

@@ -240,6 +240,8 @@ def of_run(folder: RunFolder) -> LabelIssues:
     given, classes = labels.given, data.classes
     if data.files is not None and len(data.files) != len(given):
         raise ValueError(f"{folder.path} is damaged: it names {len(data.files)} files, but has {len(given)} labels")
+    if (highest := int(given.max(initial=-1))) >= len(classes):
+        raise ValueError(f"{folder.path} is damaged: it names {len(classes)} classes, but has the label {highest}")
     has_teacher = (folder.path / TEACHER).exists()
     kept = folder.predictions() if (folder.path / PREDICTIONS).exists() or not has_teacher else None
     inside = np.concatenate([split.train, split.val])

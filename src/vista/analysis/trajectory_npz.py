@@ -44,6 +44,8 @@ def read_npz(path: Path) -> Trajectory:
     for epoch in range(epochs):
         rows = {MATRICES[key]: matrix[epoch] for key, matrix in matrices.items()}
         record.append(epoch_line(epoch + 1, rows), {}, rows)
+    if "classes" in arrays and arrays["classes"].ndim != 1:
+        raise ValueError(f"{path}: 'classes' must be the class names [K], got shape {arrays['classes'].shape}")
     classes = tuple(str(name) for name in arrays["classes"].tolist()) if "classes" in arrays else None
     return Trajectory(
         record, _labels(path, "labels", arrays, classes), _labels(path, "true_labels", arrays, classes), classes

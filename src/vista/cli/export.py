@@ -18,7 +18,7 @@ from vista.cli.arguments import parse
 from vista.cli.execute import calibration_to_apply, note_fusion
 from vista.cli.output_paths import file_to_write
 from vista.files import atomic
-from vista.integrations import comes_with
+from vista.integrations import require_extra
 from vista.runs.folder import RunFolder, Which
 from vista.training.network import Calibrated, load_model, network_name
 
@@ -85,7 +85,7 @@ def as_safetensors(network: nn.Module, about: dict[str, Any]) -> bytes:
 
 def as_onnx(network: nn.Module, about: dict[str, Any]) -> bytes:
     """Input ``x`` ``[batch, *sample_shape]``, output ``logits`` ``[batch, K]``; the batch may have any size."""
-    with comes_with("onnx"):
+    with require_extra("onnx"):
         import onnx
         import onnxscript  # noqa: F401  (torch exports with it)
     x = torch.zeros(2, *about["sample_shape"], dtype=next(network.parameters()).dtype)

@@ -109,7 +109,7 @@ def samples(run: RunFolder, data: str, root: str | None) -> tuple[Sequence[int],
     else:
         loaded = source.load(data, root, own_validation=False)
     inputs = loaded.test_samples()
-    ids = range(len(inputs)) if loaded.set_aside is None else loaded.set_aside.tolist()
+    ids = range(len(inputs)) if loaded.test_ids is None else loaded.test_ids.tolist()
     return ids, inputs, loaded.test_files
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from vista.analysis.groups import grouped, read_runs
+from vista.analysis.groups import group_runs, read_runs
 from vista.analysis.runs import Run
 from vista.cli import terminal
 from vista.cli.arguments import parse, peek
@@ -51,7 +51,7 @@ class Report:
 def run(argv: list[str]) -> int:
     flags = parse(Report, argv, "report", ABOUT)
     _check_options(flags, argv)
-    page = _page(flags) if flags.out or not flags.figures or flags.watch or flags.open else None
+    page = _page(flags) if flags.out is not None or not flags.figures or flags.watch or flags.open else None
     figures = None if flags.figures is None else folder_to_write("figures", flags.figures)
     if flags.watch and page is not None:
         return _watch(flags, page, figures)
@@ -70,7 +70,7 @@ def _page(flags: Report) -> Path:
     folder = Path(flags.runs[0]) if len(flags.runs) == 1 else Path()
     default = (folder.parent if folder.is_file() else folder) / "report.html"
     drawn = ((Path(run), "what is drawn") for run in flags.runs)
-    page = file_to_write("out", flags.out or str(default), PAGE, drawn).absolute()
+    page = file_to_write("out", str(default) if flags.out is None else flags.out, PAGE, drawn).absolute()
     if flags.out and not page.parent.is_dir():
         raise FileNotFoundError(f"out must be in an existing folder, got {flags.out}: create {page.parent} first")
     return page
@@ -123,5 +123,5 @@ def _write_figures(flags: Report, runs: Sequence[Run], folder: Path | None) -> N
     if empty is not None:
         raise ValueError(f"{empty.path} has not finished its first epoch: nothing to draw yet")
     names: Sequence[str] = flags.only or list(drawing.DRAWINGS)
-    for path in drawing.save_all(grouped(runs), folder, names, flags.formats):
+    for path in drawing.save_all(group_runs(runs), folder, names, flags.formats):
         terminal.say(f"wrote {path}")

@@ -13,7 +13,7 @@ from vista.cli import terminal
 from vista.cli.arguments import Output, parse
 from vista.cli.execute import execute, print_result
 from vista.files import shell
-from vista.runs.folder import CONFIG, RunFolder, aside_of
+from vista.runs.folder import CONFIG, RunFolder, replaced_path
 from vista.training import distributed
 from vista.training.api import result_of
 from vista.training.network import check_code_is_trusted
@@ -40,7 +40,7 @@ class Resume:
 
 def run(argv: list[str]) -> int:
     flags = parse(Resume, argv, "resume", "Resume a run from its newest checkpoint, as if it had never stopped.")
-    _mention_set_aside(RunFolder(Path(flags.run)))
+    _mention_replaced_run(RunFolder(Path(flags.run)))
     folder = RunFolder.open(flags.run)
     config, output = folder.config(), Output(quiet=flags.quiet, json=flags.json)
     given = {name: getattr(flags, name) for name in ("root", "device", "checkpoint_dir")}
@@ -58,9 +58,9 @@ def run(argv: list[str]) -> int:
     return 0
 
 
-def _mention_set_aside(folder: RunFolder) -> None:
+def _mention_replaced_run(folder: RunFolder) -> None:
     """Report a run that is missing because a killed ``--fresh`` has set it aside."""
-    aside = aside_of(folder.path)
+    aside = replaced_path(folder.path)
     if aside.is_dir() and not (folder.path / CONFIG).exists():
         raise FileNotFoundError(
             f"{folder.path} was set aside by a command with --fresh that was killed: restore it with "

@@ -15,7 +15,7 @@ from vista.cli import terminal
 from vista.cli.arguments import parse
 from vista.core.store import readable
 from vista.files import shell
-from vista.runs.folder import EARLIER, RunFolder, files_named, find_runs, set_aside_below
+from vista.runs.folder import EARLIER, RunFolder, files_named, find_replaced_runs, find_runs
 from vista.runs.record import COVERAGE
 from vista.training.replace import check_removable, delete_run, original_path
 
@@ -53,7 +53,7 @@ def _list(flags: Runs) -> int:
     if not folder.is_dir() and flags.folder != Runs.folder:
         raise FileNotFoundError(f"{folder} is not a folder")
     rows = [row for found in find_runs(folder) if (row := describe(found)) is not None]
-    for aside in set_aside_below(folder):
+    for aside in find_replaced_runs(folder):
         terminal.say(
             f"vista: note: {original_path(aside)} was set aside by a command with --fresh that was killed: restore it "
             f"with `{shell.command('mv', aside, original_path(aside))}`, or run that command again",

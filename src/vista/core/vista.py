@@ -273,7 +273,8 @@ class Vista:
 
         Args:
             val_logits: Logits of the validation samples, ``[m, K]``, in the order of ``val_labels`` without
-                ``val_index``. With several processes, each passes the rows it has.
+                ``val_index``. With several processes, each passes the rows it has. Or bool ``[m]``: which samples are
+                predicted correctly, where that is already known.
             val_index: Validation sample number of each row.
             train_logits: Logits of all training samples from a clean pass, ``[N, K]``; only with ``record="eval"``.
 
@@ -288,7 +289,7 @@ class Vista:
         if epoch > self.num_epochs:
             raise RuntimeError(f"all {self.num_epochs} epochs have ended: use epochs={epoch} or more to train longer")
         self.check()
-        correct = self._find_correct(as_logits(val_logits, "val_logits"), val_index)
+        correct = self._find_correct(val_logits, val_index)
         if train_logits is not None:
             self._record_all(as_logits(train_logits, "train_logits"))
         elif self._options.record == "eval" and not self._is_recorded_anywhere():
@@ -464,10 +465,16 @@ class Vista:
         index = index.to(self.device, non_blocking=self.device.type == "cuda")  # a copy to the CPU must be complete
         return self._fault.redirect(index, len(self._store), logits) if index.is_cuda else index
 
-    def _find_correct(self, logits: Tensor, index: Integers | None) -> NDArray[np.bool_]:
+    def _find_correct(self, logits: Tensor | NDArray[Any], index: Integers | None) -> NDArray[np.bool_]:
         """Return which validation samples are predicted correctly, bool ``[m]``, over all processes."""
-        classes = predicted_classes(logits, index, len(self._val_labels), self.num_classes, self.epoch + 1)
-        correct, seen = (classes == self._val_labels).to(torch.int32), classes >= 0
+        m = len(self._val_labels)
+        if index is None and getattr(logits, "dtype", None) in (torch.bool, np.bool_):
+            if logits.shape != (m,):
+                raise ValueError(f"val_logits must be logits [{m}, K] or bool [{m}], got shape {tuple(logits.shape)}")
+            correct, seen = torch.as_tensor(logits).cpu().to(torch.int32), torch.ones(m, dtype=torch.bool)
+        else:
+            classes = predicted_classes(as_logits(logits, "val_logits"), index, m, self.num_classes, self.epoch + 1)
+            correct, seen = (classes == self._val_labels).to(torch.int32), classes >= 0
         collectives.merge_rows(correct, seen)
         check_all_named(seen)
         return correct.numpy().astype(np.bool_)

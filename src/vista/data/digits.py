@@ -18,19 +18,19 @@ def load(root: str | Path | None = None) -> Source:
     """Read 1797 images, uint8 [N, 8, 8, 1], 450 of them for testing; `root` is not used."""
     pixels, labels = _read()
     images = np.rint(pixels.reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)[..., None]
-    set_aside = stratified(labels, TEST_SIZE, _TEST_SEED).val
+    test_ids = stratified(labels, TEST_SIZE, _TEST_SEED).val
     return Source(
         name="digits",
         inputs=images,
         labels=labels,
         test_inputs=images,
-        test_labels=labels[set_aside],
+        test_labels=labels[test_ids],
         classes=tuple(str(digit) for digit in range(10)),
         mean=(0.3057,),
         std=(0.3763,),
         flip=False,  # a mirrored 2 is not a digit
         padding=1,
-        set_aside=set_aside,
+        test_ids=test_ids,
     )
 
 

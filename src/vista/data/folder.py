@@ -68,16 +68,16 @@ def load(
     ends = np.searchsorted(read.kept, [len(train), len(train) + len(val)])
     _check_parts(folder, classes, labels, ends, bool(test))
     training, known = (int(end) for end in ends)  # files up to `known` are training and validation samples
-    inputs, test_inputs, test_labels, set_aside = read.pixels[:known], read.pixels[known:], labels[known:], None
+    inputs, test_inputs, test_labels, test_ids = read.pixels[:known], read.pixels[known:], labels[known:], None
     labels = labels[:known]
     if not test:
-        set_aside = draw_test_ids(labels, folder)
-        test_inputs, test_labels = inputs, labels[set_aside]
+        test_ids = draw_test_ids(labels, folder)
+        test_inputs, test_labels = inputs, labels[test_ids]
     names = _names(files, folder)
     if read.photos is None:
-        mean, std = channel_statistics(inputs[:training], set_aside)
+        mean, std = channel_statistics(inputs[:training], test_ids)
     else:
-        mean, std = read.photos.statistics(np.setdiff1d(np.arange(training), () if set_aside is None else set_aside))
+        mean, std = read.photos.statistics(np.setdiff1d(np.arange(training), () if test_ids is None else test_ids))
     return Source(
         name=f"folder:{path}",
         inputs=inputs,
@@ -88,10 +88,10 @@ def load(
         mean=mean,
         std=std,
         padding=default_padding(read.pixels) if read.photos is None else 0,
-        set_aside=set_aside,
+        test_ids=test_ids,
         validation=np.arange(training, known) if known > training else None,
         files=tuple(names[:known]),
-        test_files=tuple(names[known:] if set_aside is None else (names[position] for position in set_aside)),
+        test_files=tuple(names[known:] if test_ids is None else (names[position] for position in test_ids)),
         image_size=read.image_size,
         image_hashes=None if read.photos is None else read.photos.hashes,
     )

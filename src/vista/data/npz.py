@@ -36,19 +36,19 @@ def load(path: str | Path, own_validation: bool = True) -> Source:
         arrays |= {name: _number(path, name, arrays[name], classes) for name in arrays if name.startswith("y")}
     labels = _check_labels(path, y_name, arrays[y_name], arrays[x_name])
     num_classes = _count_classes(path, y_name, labels)
-    set_aside = validation = None
+    test_ids = validation = None
     if x_name == "x":
-        set_aside = draw_test_ids(labels, path)
-        test_inputs, test_labels = inputs, labels[set_aside]
+        test_ids = draw_test_ids(labels, path)
+        test_inputs, test_labels = inputs, labels[test_ids]
     else:
         test_inputs, test_labels = _read_part(path, "test", arrays, (x_name, inputs), (y_name, num_classes))
     image = inputs.dtype == np.uint8
-    mean, std = channel_statistics(inputs, set_aside) if image else ((), ())
+    mean, std = channel_statistics(inputs, test_ids) if image else ((), ())
     if _VALIDATION[0] in arrays:
         val_inputs, val_labels = _read_part(path, "val", arrays, (x_name, inputs), (y_name, num_classes))
         validation = np.arange(len(inputs), len(inputs) + len(val_inputs))
         inputs, labels = np.concatenate([inputs, val_inputs]), np.concatenate([labels, val_labels])
-        test_inputs = inputs if set_aside is not None else test_inputs
+        test_inputs = inputs if test_ids is not None else test_inputs
     return Source(
         name=f"npz:{path}",
         inputs=inputs,
@@ -60,7 +60,7 @@ def load(path: str | Path, own_validation: bool = True) -> Source:
         std=std,
         flip=image,
         padding=default_padding(inputs) if image else 0,
-        set_aside=set_aside,
+        test_ids=test_ids,
         validation=validation,
     )
 

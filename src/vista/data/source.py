@@ -45,7 +45,7 @@ class Source:
     name: str
     inputs: np.ndarray  # uint8 [N, H, W, C] images (maybe np.memmap), float32 [N, ...] features, int32 [N, L] tokens
     labels: np.ndarray  # int64 [N]; -1 where a label is missing
-    test_inputs: np.ndarray  # separate inputs, or `inputs` itself if `set_aside` selects the test samples
+    test_inputs: np.ndarray  # separate inputs, or `inputs` itself if `test_ids` selects the test samples
     test_labels: np.ndarray  # int64 [T]
     classes: tuple[str, ...]  # names, text only
     mean: tuple[float, ...]  # per channel of pixel / 255; () for features
@@ -53,7 +53,7 @@ class Source:
     groups: tuple[int, ...] | None = None  # superclass of each class
     flip: bool = True  # whether a mirrored image keeps its class
     padding: int = 4  # pixels by which images may be shifted
-    set_aside: np.ndarray | None = None  # ids [T] of the test samples, ascending; None if `test_inputs` are separate
+    test_ids: np.ndarray | None = None  # ids [T] of the test samples, ascending; None if `test_inputs` are separate
     files: tuple[str, ...] | None = None  # path of each sample in its folder, text only
     test_files: tuple[str, ...] | None = None
     validation: np.ndarray | None = None  # ids of the data's own validation samples, ascending
@@ -72,17 +72,17 @@ class Source:
         return self.inputs.dtype == np.uint8
 
     @cached_property
-    def for_training(self) -> np.ndarray:
+    def train_ids(self) -> np.ndarray:
         """Ids of the training samples, ascending: all except test and validation samples."""
         free = np.ones(len(self.labels), dtype=bool)
-        for held_out in (self.set_aside, self.validation):
+        for held_out in (self.test_ids, self.validation):
             if held_out is not None:
                 free[held_out] = False
         return np.flatnonzero(free)
 
     def test_samples(self) -> np.ndarray:
-        """Return the test inputs [T, ...]; copied into memory if `set_aside` selects them."""
-        return self.test_inputs if self.set_aside is None else np.asarray(self.test_inputs[self.set_aside])
+        """Return the test inputs [T, ...]; copied into memory if `test_ids` selects them."""
+        return self.test_inputs if self.test_ids is None else np.asarray(self.test_inputs[self.test_ids])
 
     @cached_property
     def sample_hashes(self) -> tuple[str, ...]:
@@ -104,8 +104,8 @@ class Source:
 
     @cached_property
     def test_hash(self) -> str:
-        """SHA-256 of the test inputs, or of `set_aside` (`inputs_hash` covers those inputs), and of the test labels."""
-        test = self._content(len(self.inputs), None) if self.set_aside is None else self.set_aside
+        """SHA-256 of the test inputs, or of `test_ids` (`inputs_hash` covers those inputs), and of the test labels."""
+        test = self._content(len(self.inputs), None) if self.test_ids is None else self.test_ids
         return _hash(test, self.test_labels)
 
     def _content(self, start: int, stop: int | None) -> np.ndarray:
@@ -195,8 +195,8 @@ def validate_on_test(data: Source, seed: int) -> Source:
     halves = stratified(data.test_labels, 0.5, seed)
     val, test = halves.val, halves.train
     left = {"test_labels": data.test_labels[test]}
-    if data.set_aside is not None:
-        return dataclasses.replace(data, validation=data.set_aside[val], set_aside=data.set_aside[test], **left)
+    if data.test_ids is not None:
+        return dataclasses.replace(data, validation=data.test_ids[val], test_ids=data.test_ids[test], **left)
     count = len(data.inputs)
     order = np.concatenate([np.arange(count), count + val, count + test])
     hashes = data.image_hashes and tuple(data.image_hashes[i] for i in order)
@@ -264,15 +264,15 @@ def default_padding(images: np.ndarray) -> int:
 
 
 def channel_statistics(
-    images: np.ndarray, set_aside: np.ndarray | None = None
+    images: np.ndarray, test_ids: np.ndarray | None = None
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return mean and standard deviation per channel of pixel / 255 for uint8 [N, H, W, C]; std 1 if constant.
 
-    Images in `set_aside` are not counted.
+    Images in `test_ids` are not counted.
     """
     counted = np.ones(len(images), dtype=bool)
-    if set_aside is not None:
-        counted[set_aside] = False
+    if test_ids is not None:
+        counted[test_ids] = False
     # Counting the 256 values per channel is exact and needs no float copy of the images.
     values = np.arange(256) / 255
     mean, std = [], []

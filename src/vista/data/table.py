@@ -161,7 +161,7 @@ def read_parquet(path: Path) -> Columns:
     try:
         read = pq.read_table(path)
     except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path} is not a readable Parquet file: {error}") from error
+        raise ValueError(f"{path} is not a readable Parquet file: {' '.join(str(error).split())}") from error
     _check_header(path, read.column_names)
     _check_rows(path, read.num_rows)
     return {name: read.column(name).to_pylist() for name in read.column_names}
@@ -341,9 +341,9 @@ class _Parts:
             if stop > start and not (labels[start:stop] >= 0).any():
                 raise ValueError(f"{path} has no labelled {part} row: fill in the label column")
         self.validation = np.arange(train, known) if known > train else None
-        self.set_aside = None if has_test else draw_test_ids(labels[:known], path)
+        self.test_ids = None if has_test else draw_test_ids(labels[:known], path)
         self.known = known
-        self.test = np.arange(known, total) if self.set_aside is None else self.set_aside
+        self.test = np.arange(known, total) if self.test_ids is None else self.test_ids
         self.test = self.test[labels[self.test] >= 0]
         self.training = np.setdiff1d(np.arange(train), self.test)
         self.not_training = np.setdiff1d(np.arange(total), self.training)
@@ -355,12 +355,12 @@ class _Parts:
             "labels": self.labels[: self.known],
             "test_inputs": self._test_inputs(inputs),
             "test_labels": self.labels[self.test],
-            "set_aside": self.set_aside,
+            "test_ids": self.test_ids,
             "validation": self.validation,
         }
 
     def _test_inputs(self, inputs: np.ndarray) -> np.ndarray:
-        if self.set_aside is not None:
+        if self.test_ids is not None:
             return inputs
         all_labelled = len(self.test) == len(inputs) - self.known
         return inputs[self.known :] if all_labelled else inputs[self.test]

@@ -1,5 +1,6 @@
 """Reader of third-party ``.npz`` files of plain arrays, without pickle; errors name the file."""
 
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -10,7 +11,10 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 
 # What numpy raises for damaged archives.
-UNREADABLE = (ValueError, TypeError, AttributeError, OSError, EOFError, zlib.error, zipfile.BadZipFile)
+UNREADABLE = (
+    ValueError, TypeError, AttributeError, OSError, EOFError, SyntaxError, tokenize.TokenError, zlib.error,
+    zipfile.BadZipFile,
+)  # fmt: skip
 
 ZIP = b"PK"  # the first bytes of any archive
 

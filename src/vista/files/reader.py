@@ -204,4 +204,4 @@ def read_arrays(path: Path, remedy: str = REMEDY) -> tuple[dict[str, np.ndarray]
     except (SafetensorError, KeyError, ValueError) as error:
         raise DamagedFile(path, f"it is not a complete safetensors file ({error})", remedy) from error
     header = content[8 : 8 + int.from_bytes(content[:8], "little")]
-    return arrays, parse_object(header, path, remedy).get("__metadata__", {})
+    return arrays, parse_object(header, path, remedy).get("__metadata__") or {}

@@ -13,7 +13,7 @@ from vista.core.vista import Vista
 
 
 @contextmanager
-def comes_with(extra: str) -> Iterator[None]:
+def require_extra(extra: str) -> Iterator[None]:
     """Name the extra to install when an import inside this block fails.
 
     Args:
@@ -22,7 +22,7 @@ def comes_with(extra: str) -> Iterator[None]:
     Raises:
         ModuleNotFoundError: With the ``pip`` command that installs the extra.
 
-    >>> with comes_with("skorch"):
+    >>> with require_extra("skorch"):
     ...     import no_such_package
     Traceback (most recent call last):
     ModuleNotFoundError: no_such_package is not installed; run: pip install 'vista-distill[skorch]'

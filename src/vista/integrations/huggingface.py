@@ -19,9 +19,9 @@ from torch import Tensor
 
 from vista.core.vista import Summary, Vista
 from vista.files import atomic
-from vista.integrations import check_epoch, comes_with, merge_state
+from vista.integrations import check_epoch, merge_state, require_extra
 
-with comes_with("huggingface"):
+with require_extra("huggingface"):
     import accelerate  # type: ignore[import-untyped]  # noqa: F401  (the Trainer needs it)
     from transformers import Trainer, TrainerCallback
 

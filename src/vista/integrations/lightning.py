@@ -9,9 +9,9 @@ from torch import Tensor
 
 from vista.core import collectives
 from vista.core.vista import Summary, Vista
-from vista.integrations import check_epoch, comes_with, list_batch_indices, merge_state
+from vista.integrations import check_epoch, list_batch_indices, merge_state, require_extra
 
-with comes_with("lightning"):
+with require_extra("lightning"):
     from lightning.pytorch import Callback, LightningModule, Trainer
     from lightning.pytorch.callbacks import StochasticWeightAveraging
 

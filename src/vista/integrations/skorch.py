@@ -15,9 +15,9 @@ from torch.nn import CrossEntropyLoss
 
 from vista import Vista, indexed
 from vista.data.holdout import holdout
-from vista.integrations import comes_with, list_batch_indices
+from vista.integrations import list_batch_indices, require_extra
 
-with comes_with("skorch"):
+with require_extra("skorch"):
     from skorch import NeuralNetClassifier  # type: ignore[import-untyped]
 
 # skorch rebuilds the component that a parameter belongs to. These belong to none: fit reads them.

@@ -41,7 +41,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vista.core import collectives
@@ -135,6 +137,7 @@ class EpochEnd:
     test_logits: Tensor  # [T, K], to store only; never use them to select anything
     train_logits: Callable[[], Iterator[tuple[Tensor, Tensor]]]  # pass without augmentation: (logits, index) batches
     train_images: Callable[[], Iterator[Tensor]]  # unaugmented images in batches, to re-estimate BatchNorm
+    val_correct: NDArray[np.bool_]  # [m], which of val_logits predict the task's val_labels
 
 
 @dataclass(frozen=True)

@@ -182,7 +182,7 @@ class Posterior(Method):
 
     def end_epoch(self, end: EpochEnd) -> dict[str, Any]:
         """Update the anchors, fit temperature and noise rate, and compute the targets of the next epoch."""
-        summary = self.vista.end_epoch(end.val_logits)
+        summary = self.vista.end_epoch(end.val_correct)
         newest = wide(end.val_logits).softmax(dim=1).to(torch.float16)
         predictions = {**self._val_predictions, end.epoch: newest}
         self._val_predictions = {state: predictions[state] for state in summary.anchors}

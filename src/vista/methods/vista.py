@@ -75,7 +75,7 @@ class VistaMethod(Method):
         if self.clean_pass:
             for logits, index in end.train_logits():
                 self.vista.record(logits, index)
-        summary = self.vista.end_epoch(end.val_logits)
+        summary = self.vista.end_epoch(end.val_correct)
         line = {
             "beta": summary.beta,
             "anchors": len(summary.anchors),

@@ -108,11 +108,10 @@ class VistaEma(Method):
 
     def _admit(self, end: EpochEnd) -> dict[int, float]:
         """Add the new state and return the weights of the anchors."""
-        correct = (end.val_logits.argmax(dim=1) == self.task.val_labels).cpu().numpy()
         states = {**self._states, end.epoch: flatten_parameters(end.network).cpu()}
-        newest = coverage.pack(correct[None])
+        newest = coverage.pack(end.val_correct[None])
         kept, counts, self._bits = coverage.admit(
-            sorted(self._states), self._bits, end.epoch, newest, m=len(correct), tau=self.config.tau
+            sorted(self._states), self._bits, end.epoch, newest, m=len(end.val_correct), tau=self.config.tau
         )
         self._states = {s: states[s] for s in kept}
         return teacher.normalise(dict(zip(kept, counts.tolist(), strict=True)))

@@ -12,7 +12,7 @@ from vista.models.build import (
     load_pretrained,
     names,
     read_backbone,
-    seeded,
+    seed_context,
 )
 from vista.models.dropout import set_generator
 from vista.models.huggingface import HuggingFaceNetwork
@@ -21,5 +21,5 @@ from vista.models.staged import Network, Staged
 __all__ = [
     "SQUARE_ONLY", "Backbone", "HuggingFaceNetwork", "Network", "Staged", "available", "build", "count_parameters",
     "head_of", "is_backbone", "is_custom_network", "is_third_party", "load_pretrained", "names", "read_backbone",
-    "seeded", "set_generator",
+    "seed_context", "set_generator",
 ]  # fmt: skip

@@ -101,7 +101,7 @@ def build(
     for argument, value in sizes.items():
         if value < 1:
             raise ValueError(f"{argument} must be at least 1, got {value}")
-    with seeded(seed):
+    with seed_context(seed):
         if is_backbone(name):
             network: object = _build_backbone(name, backbone or read_backbone(name), sizes)
         else:
@@ -144,7 +144,7 @@ def load_pretrained(name: str, network: nn.Module, *, image_size: int, seed: int
         seed: Determines the random weights of the head.
     """
     backbone = read_backbone(name)
-    with seeded(seed):
+    with seed_context(seed):
         if isinstance(network, HuggingFaceNetwork):
             huggingface.load_pretrained(name, network, backbone.image_size, image_size)
         elif isinstance(network, TimmNetwork):
@@ -242,7 +242,7 @@ def _accepted_sizes(factory: Factory, sizes: dict[str, int]) -> dict[str, int]:
 
 
 @contextmanager
-def seeded(seed: int) -> Iterator[None]:
+def seed_context(seed: int) -> Iterator[None]:
     """Seed the CPU generator and default to float32 on the CPU inside the block; restore everything afterwards."""
     dtype = torch.get_default_dtype()
     # fork_rng(devices=[]) and default_generator leave CUDA's generators alone; torch.manual_seed would seed them.

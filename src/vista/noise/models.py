@@ -168,9 +168,11 @@ class NoisyLabels:
         """Read a file of :meth:`save`; a damaged file or another format raises a ValueError that names it."""
         arrays, about = array_file.read(path, FORMAT, VERSION)
         try:
-            labels = cls(arrays["given"], arrays["true"], about["spec"], int(about["seed"]))
+            labels = cls(arrays["given"], arrays["true"], about["spec"], about["seed"])
         except KeyError as error:
             raise ValueError(f"{path} is damaged: {error} is missing") from error
+        if not isinstance(labels.spec, str) or not isinstance(labels.seed, int):
+            raise ValueError(f"{path} is damaged: spec must be text and seed a number")
         if labels.hash != about.get("hash"):
             raise ValueError(
                 f"{path} is damaged: the hash of its labels must be {about.get('hash')}, got {labels.hash}"

@@ -32,7 +32,8 @@ def thumbnails(
         data: Data set of the run.
         root: Folder of the data sets.
         ids: Samples to show.
-        inputs_hash: Hash of the inputs that the run was trained on, to detect changed data; None if unknown.
+        inputs_hash: Hash of the inputs that the run was trained on, to detect changed data; None if unknown, as in
+            older runs, of which only images of the data sets that vista downloads are shown.
         own_validation: Whether the data set's own validation part is used.
         options: Further options of :func:`vista.data.load`.
 
@@ -47,6 +48,8 @@ def thumbnails(
         raise ValueError(f"images must have 1 or 3 channels, got {channels}")
     if len(ids) and max(ids) >= len(images.inputs):
         raise ValueError(f"{data} has {len(images.inputs)} samples now, but the run has sample {max(ids)}")
+    if inputs_hash is None and ":" in data:  # a run of somebody else could name any of the user's files
+        raise ValueError(f"the run has no hash of {data}, so its ids may name other images")
     if inputs_hash not in (None, images.inputs_hash):
         raise ValueError(f"{data} has changed since the run, so its ids may name other images")
     found: list[str] = []

@@ -10,7 +10,7 @@ import numpy as np
 
 import vista
 from vista.analysis import suspect_files
-from vista.analysis.groups import Group, common_labels, grouped
+from vista.analysis.groups import Group, common_labels, group_runs
 from vista.analysis.runs import Run
 from vista.analysis.table import COLUMNS, Row, comparison
 from vista.report import figures, images, sample_paths, series, style, summary
@@ -37,7 +37,7 @@ def payload(runs: Sequence[Run], *, watching: bool = False) -> dict[str, Any]:
         JSON values for :func:`vista.report.page.page`.
     """
     begun = [run for run in runs if len(run)]
-    groups, everything = series.ordered(grouped(begun)), series.ordered(grouped(runs))
+    groups, everything = series.ordered(group_runs(begun)), series.ordered(group_runs(runs))
     first = runs[0]
     known = {name: first.config.get(name) for name in ("data", "noise")}
     epochs = max(len(run) for run in runs)

@@ -174,7 +174,7 @@ def _parse(values: dict[str, Any], where: str, subject: Subject) -> Decision:
         raise ValueError(f"{where} is about other data than the run's: use the decisions that were made for this run")
     if type(sample) is not int or not 0 <= sample < len(subject.given):
         raise ValueError(f"{where}: id must be 0 to {len(subject.given) - 1}, got {sample!r}")
-    if given != subject.given[sample]:
+    if type(given) is not int or given != subject.given[sample]:
         raise ValueError(
             f"{where} was made for another run: sample {sample} had the label {given!r} there, and has "
             f"{int(subject.given[sample])} here"

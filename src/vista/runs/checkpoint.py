@@ -99,6 +99,7 @@ OWN_NAMES = {
     FOLDER: re.compile(rf"{CHECKPOINT.pattern}|\.{CHECKPOINT.pattern}\.tmp"),
     BLOBS: re.compile(rf"{BLOB_NAME.pattern}|\.[0-9a-f]+\.safetensors\.\d+(-[^.]*-\d+)?\.tmp"),
 }
+OWNER = "owner.json"  # in a run's folder below --checkpoint-dir: the path of the run
 RUN_IN_CHECKPOINT_DIR = re.compile(r".+\.vista-[0-9a-f]{16}")  # a run's own folder below --checkpoint-dir
 
 
@@ -429,7 +430,8 @@ def delete_checkpoints(root: Path) -> None:
                     _delete_unneeded_blobs(root)
                 folder.rmdir()
     with suppress(OSError):
-        if is_in_checkpoint_dir(root):
+        if is_in_checkpoint_dir(root) and not root.is_symlink():
+            atomic.delete_entries(root, [OWNER])
             root.rmdir()
 
 
@@ -471,6 +473,22 @@ def reject_links(root: Path) -> None:
 def is_in_checkpoint_dir(root: Path) -> bool:
     """Whether ``root`` is the folder of one run below --checkpoint-dir, by its name."""
     return RUN_IN_CHECKPOINT_DIR.fullmatch(root.name) is not None
+
+
+def write_owner(root: Path, run: Path) -> None:
+    """Note in a folder below --checkpoint-dir which run it belongs to."""
+    if is_in_checkpoint_dir(root):
+        atomic.make_folder(root)
+        atomic.write_json(root / OWNER, {"run": str(run.resolve())})
+
+
+def read_owner(root: Path) -> Path | None:
+    """The run that a folder below --checkpoint-dir belongs to; ``None`` if it is not known."""
+    try:
+        path = reader.read_object(root / OWNER).get("run")
+    except (OSError, ValueError):
+        return None
+    return Path(path) if isinstance(path, str) and os.path.isabs(path) and "\0" not in path else None
 
 
 def new_name_in_checkpoint_dir(run: Path) -> str:

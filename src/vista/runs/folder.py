@@ -280,9 +280,15 @@ class RunFolder:
 
         Raises:
             FileNotFoundError: If the folder on record has lost its parent, as on a disk that is not mounted.
-            ValueError: If checkpoints would be left behind, or the folder is a symbolic link.
+            ValueError: If checkpoints would be left behind, the folder is a symbolic link, or this run is a copy of
+                another one, to which the checkpoints belong.
         """
         recorded = chosen = self.checkpoint_root()
+        if (original := self._original()) is not None:
+            raise ValueError(
+                f"{self.path} is a copy of {original}, and the checkpoints in {recorded} belong to that run: resume "
+                f"{original}, or train the copy from epoch 1 with --fresh"
+            )
         if checkpoint_dir is not None:
             given = Path(checkpoint_dir).expanduser()
             parent = (given.parent if checkpoint.is_in_checkpoint_dir(given) else given).resolve()
@@ -302,11 +308,20 @@ class RunFolder:
             atomic.reject_link(chosen)
         return chosen
 
+    def _original(self) -> Path | None:
+        """The run that the folder below --checkpoint-dir belongs to, if this one is a copy of it; else ``None``."""
+        root = self.checkpoint_root()
+        owner = None if root == self.path else checkpoint.read_owner(root)
+        if owner is None or not owner.is_dir() or RunFolder(owner).checkpoint_root() != root:
+            return None  # also if this run was moved, and its old path is free
+        return None if owner.samefile(self.path) else owner
+
     def _roots_in_checkpoint_dir(self) -> list[Path]:
-        """Folders below --checkpoint-dir of this run and of the runs that it needed first."""
+        """Folders below --checkpoint-dir that belong to this run and to the runs that it needed first."""
         earlier = self.path / EARLIER
         configs = [] if earlier.is_symlink() else files_named(CONFIG, earlier)
-        roots = [run.checkpoint_root() for run in (self, *(RunFolder(config.parent) for config in configs))]
+        runs = (self, *(RunFolder(config.parent) for config in configs))
+        roots = [run.checkpoint_root() for run in runs if run._original() is None]
         return [root for root in roots if checkpoint.is_in_checkpoint_dir(root)]
 
     def reject_links(self) -> None:
@@ -404,12 +419,12 @@ def files_named(name: str, root: str | Path) -> list[Path]:
     """Every file of that name below a folder, except in runs that are being replaced."""
     found = []
     for parent, folders, files in os.walk(root):
-        folders[:] = [folder for folder in folders if not is_set_aside(folder)]
+        folders[:] = [folder for folder in folders if not is_replaced_run(folder)]
         found += [Path(parent) / name] if name in files else []
     return sorted(found)
 
 
-def aside_of(run: Path) -> Path:
+def replaced_path(run: Path) -> Path:
     """The path that a run is moved to until the run that replaces it has started."""
     path = run.resolve()
     name = f".{path.name}{ASIDE}"
@@ -418,14 +433,14 @@ def aside_of(run: Path) -> Path:
     return path.parent / name
 
 
-def is_set_aside(name: str) -> bool:
+def is_replaced_run(name: str) -> bool:
     """Whether a folder of this name is a run that is being replaced."""
     return name.startswith(".") and name.endswith(ASIDE)
 
 
-def set_aside_below(root: Path) -> list[Path]:
+def find_replaced_runs(root: Path) -> list[Path]:
     """Every run below a folder that is being replaced; symbolic links are not followed."""
     if root.is_symlink():
         return []
-    folders = (Path(parent) / name for parent, names, _ in os.walk(root) for name in names if is_set_aside(name))
+    folders = (Path(parent) / name for parent, names, _ in os.walk(root) for name in names if is_replaced_run(name))
     return sorted(folder for folder in folders if not folder.is_symlink())

@@ -24,7 +24,7 @@ from vista.training import distributed
 from vista.training.events import Event, Interrupted, Started
 from vista.training.network import load_model
 from vista.training.recommend import complete, keep_choices
-from vista.training.replace import Replacement, restore_set_aside
+from vista.training.replace import Replacement, restore_replaced_runs
 from vista.training.resolve import choose_method, device_name, resolve
 from vista.training.scheduler import Job, on_gpu, run_jobs
 from vista.training.workers import at_once_on_cpu, run_jobs_in_processes
@@ -154,7 +154,7 @@ def execute_jobs(jobs: list[Job], on_event: OnEvent, at_once: int | None = None,
         job.config = dataclasses.replace(job.config, device=distributed.own_device(job.config.device))
     with ExitStack() as stack:
         stack.enter_context(distributed.process_group(device_name(jobs[0].config.device)))
-        restore_set_aside(jobs)
+        restore_replaced_runs(jobs)
         replacement = stack.enter_context(Replacement(jobs)) if fresh else None
 
         def show(job: Job, event: Event) -> None:

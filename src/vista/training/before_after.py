@@ -91,13 +91,13 @@ def _labels_before(before: RunFolder, data: Any) -> np.ndarray | None:
 
     ``None`` for a separate test set, which no run is trained on.
     """
-    if data.set_aside is None:
+    if data.test_ids is None:
         return None
     given, split = before.labels().given, before.split()
     labels = given.copy()
     labels[np.concatenate([split.train, split.val])] = _TRAINED_ON
     if before.data().inputs_hash in (None, data.inputs_hash):
-        found: np.ndarray = labels[data.set_aside]
+        found: np.ndarray = labels[data.test_ids]
         return found
     hashes = before.content_hashes()
     if hashes is None:
@@ -105,4 +105,4 @@ def _labels_before(before: RunFolder, data: Any) -> np.ndarray | None:
             f"{before.path} has other samples, and did not record their content: the runs cannot be compared"
         )
     known = dict(zip(hashes, labels.tolist(), strict=True))
-    return np.array([known.get(data.hash_of(int(sample)), _UNKNOWN) for sample in data.set_aside], dtype=np.int64)
+    return np.array([known.get(data.hash_of(int(sample)), _UNKNOWN) for sample in data.test_ids], dtype=np.int64)

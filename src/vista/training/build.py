@@ -109,7 +109,7 @@ def build_network_and_method(
     config = run.config
     network = initial_network(config, samples.description)
     task = build_task(run, samples, earlier)
-    with models.seeded(config.seed + 1):
+    with models.seed_context(config.seed + 1):
         method = run.chosen.method(task, network, run.chosen.config)
     network, method = on_device(network, run.device), method.to(run.device)
     if config.precision == "fp64":

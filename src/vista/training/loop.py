@@ -91,6 +91,8 @@ def train(config: TrainConfig, out: str | Path, stop: Stop | None = None, role: 
 def _train_epochs(training: Training, saving: Saving, role: str | None) -> Generator[Event, None, dict[str, Any]]:
     """Every remaining epoch of a run; returns the final metrics."""
     config = training.config
+    if collectives.rank() == 0:
+        checkpoint.write_owner(saving.checkpoints.root, training.folder.path)
     _start_or_resume(training, saving.checkpoints)
     yield Started(config, training.folder.path, training.epoch, len(training.loader.inputs), role)
     with training.engine.settled():
@@ -152,6 +154,8 @@ def _end_epoch(training: Training, saving: Saving, began: float) -> Iterator[Eve
         yield from _wait_for(done)
     for logits in {id(logits): logits for logits in (val_logits, seen_by_method[0])}.values():
         training.check_finite(logits, torch.arange(len(logits), device=training.device), "val")
+    correct = _correct(training, val_logits, test_logits)
+    correct_by_method = correct if evaluated is own else _correct(training, *seen_by_method)
     end = EpochEnd(
         epoch=training.epoch,
         network=training.network,
@@ -159,12 +163,11 @@ def _end_epoch(training: Training, saving: Saving, began: float) -> Iterator[Eve
         test_logits=seen_by_method[1],
         train_logits=training.train_logits,
         train_images=training.train_images,
+        val_correct=correct_by_method[VAL_GIVEN],
     )
-    correct = _correct(training, val_logits, test_logits)
     accuracies = _accuracies(correct)
     if evaluated is not own:
-        plain = _accuracies(_correct(training, *seen_by_method))
-        accuracies |= {f"plain_{name}": value for name, value in plain.items()}
+        accuracies |= {f"plain_{name}": value for name, value in _accuracies(correct_by_method).items()}
     val_accuracy = accuracies["val_accuracy"]
     is_best = training.keep_if_best(val_accuracy, evaluated)
     extra = method.end_epoch(end)  # after the best weights are kept: the method may change the network

@@ -129,7 +129,7 @@ def _check_task(config: TrainConfig, backbone: models.Backbone, data: DataDescri
 
 def _draw_lazy_weights(config: TrainConfig, network: nn.Module, shape: tuple[int, ...]) -> None:
     """Initialise layers such as ``nn.LazyLinear`` with one sample, their weights drawn from the seed."""
-    with models.seeded(config.seed), torch.no_grad():
+    with models.seed_context(config.seed), torch.no_grad():
         try:
             network.eval()(torch.zeros(1, *shape))
         except Exception as error:

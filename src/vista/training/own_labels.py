@@ -29,13 +29,13 @@ def replace_labels(data: Source, path: str | Path) -> Source:
     Returns:
         The data set with the labels of the file.
     """
-    count, is_separate = len(data.labels), data.set_aside is None
+    count, is_separate = len(data.labels), data.test_ids is None
     known, files = data.labels, data.files
     if is_separate:
         known = np.concatenate([data.labels, data.test_labels])
         files = None if data.files is None else data.files + (data.test_files or ())
     labels = read_labels(path, files=files, classes=data.classes, count=len(known), otherwise=known)
-    if data.set_aside is None:
+    if data.test_ids is None:
         tested = labels[count:]
         if (kept := tested >= 0).all():
             return replace(data, labels=labels[:count], test_labels=tested)
@@ -47,14 +47,14 @@ def replace_labels(data: Source, path: str | Path) -> Source:
             data, labels=labels[:count], test_labels=tested[kept], test_inputs=data.test_inputs[kept],
             test_files=names, image_hashes=hashes,
         )  # fmt: skip
-    return _set_aside(replace(data, labels=labels), data.set_aside)
+    return _select_test(replace(data, labels=labels), data.test_ids)
 
 
-def _set_aside(data: Source, ids: np.ndarray) -> Source:
+def _select_test(data: Source, ids: np.ndarray) -> Source:
     """Test on these samples, except those without a label."""
     ids = np.sort(ids)[data.labels[np.sort(ids)] >= 0]
     names = None if data.files is None else tuple(data.files[sample] for sample in ids)
-    return replace(data, test_inputs=data.inputs, test_labels=data.labels[ids], set_aside=ids, test_files=names)
+    return replace(data, test_inputs=data.inputs, test_labels=data.labels[ids], test_ids=ids, test_files=names)
 
 
 def hold_out_fold(data: Source, fold: str, seed: int) -> Source:
@@ -77,7 +77,7 @@ def hold_out_fold(data: Source, fold: str, seed: int) -> Source:
             break
         parts = stratified(data.labels[remaining], 1 / left, seed + part)
         held_out, remaining = remaining[parts.val], remaining[parts.train]
-    return _set_aside(replace(data, validation=None), held_out)
+    return _select_test(replace(data, validation=None), held_out)
 
 
 def keep_split(data: Source, folder: RunFolder) -> Source:
@@ -102,8 +102,8 @@ def keep_split(data: Source, folder: RunFolder) -> Source:
     test, val = (position[ids][position[ids] >= 0] for ids in (outside, split.val))
     if not len(val):
         raise ValueError(f"split_from {folder.path}: none of its validation samples is in {data.name}")
-    if len(outside) and data.set_aside is not None:
-        data = _set_aside(data, test)
+    if len(outside) and data.test_ids is not None:
+        data = _select_test(data, test)
     return replace(data, validation=np.sort(val))
 
 

@@ -116,7 +116,7 @@ def measure(config: TrainConfig) -> DataSize:
         shape: tuple[int, ...] = (3, size, size)
     else:
         data = load_source(config, config.root)
-        classes, train, has_test = data.num_classes, len(data.for_training), True
+        classes, train, has_test = data.num_classes, len(data.train_ids), True
         own = 0 if data.validation is None else len(data.validation)
         sample = data.inputs.shape[1:]
         shape = (sample[2], sample[0], sample[1]) if data.is_image else tuple(sample)

@@ -66,14 +66,14 @@ class Replacement:
         self._held.enter_context(_signals_raised(self.jobs[0].out))
         try:
             if collectives.rank() == 0:
-                self._set_aside()
+                self._select_test()
             collectives.broadcast_int(0)
         except BaseException:
             self._restore()
             raise
         return self
 
-    def _set_aside(self) -> None:
+    def _select_test(self) -> None:
         for job in self.jobs:
             RunFolder(job.out).reject_links()
         found = [_old_runs(job) for job in self.jobs]
@@ -82,7 +82,7 @@ class Replacement:
         for job, folders in zip(self.jobs, found, strict=True):
             for folder in folders:
                 self._held.enter_context(folder.locked())
-                aside = run_folder.aside_of(folder.path)
+                aside = run_folder.replaced_path(folder.path)
                 self._aside.setdefault(job.out, []).append((folder.path, aside))
                 folder.path.rename(aside)
 
@@ -116,14 +116,14 @@ def _signals_raised(out: Path) -> Iterator[None]:
         yield
 
 
-def restore_set_aside(jobs: list[Job]) -> None:
+def restore_replaced_runs(jobs: list[Job]) -> None:
     """Restore old runs that a killed command has set aside; the first process does it, the others wait for it."""
     if collectives.rank() == 0:
         for job in jobs:
-            aside = run_folder.aside_of(job.out)
+            aside = run_folder.replaced_path(job.out)
             if aside.is_dir() and not aside.is_symlink() and not job.out.is_symlink():
                 _restore_one(job.out, aside)
-            for aside in run_folder.set_aside_below(job.out / run_folder.EARLIER):
+            for aside in run_folder.find_replaced_runs(job.out / run_folder.EARLIER):
                 _restore_one(original_path(aside), aside)
     collectives.broadcast_int(0)
 

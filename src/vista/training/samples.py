@@ -50,7 +50,7 @@ def load_samples(config: TrainConfig, device: torch.device) -> Samples:
     data = load_source(config, config.root)
     _check_classes(config, data)
     given, parts = labels_and_split(config, data, config.root)
-    _report_missing(config, given, data.for_training)
+    _report_missing(config, given, data.train_ids)
     dtype = torch.float64 if config.precision == "fp64" else torch.float32
     backbone = models.read_backbone(config.network) if models.is_backbone(config.network) else None
     if backbone is not None and data.tokenizer is not None:  # the attention mask leaves out what the tokenizer pads
@@ -63,7 +63,7 @@ def load_samples(config: TrainConfig, device: torch.device) -> Samples:
         return Inputs(values, mean, std, device, dtype, rows, data.image_size)
 
     train, val = on_device(data.inputs, parts.train), on_device(data.inputs, parts.val)
-    test = on_device(data.test_inputs, data.set_aside)
+    test = on_device(data.test_inputs, data.test_ids)
     description = DataDescription(
         name=data.name,
         classes=data.classes,
@@ -71,7 +71,7 @@ def load_samples(config: TrainConfig, device: torch.device) -> Samples:
         network=network_name(config, train.sample_shape),
         samples={"train": len(parts.train), "val": len(parts.val), "test": len(data.test_labels)},
         **_hashes(data, given, parts),
-        noise_rate=given.rate(data.for_training),
+        noise_rate=given.rate(data.train_ids),
         mean=mean,
         std=std,
         flip=data.flip,
@@ -148,7 +148,7 @@ def _report_missing(config: TrainConfig, given: NoisyLabels, ids: np.ndarray) ->
 def labels_and_split(config: TrainConfig, data: Source, root: str | None) -> tuple[NoisyLabels, Split]:
     """The given labels of a run and its split into training and validation samples: functions of its seeds."""
     noise_seed, split_seed = config.data_seeds()
-    ids, classes = data.for_training, data.num_classes
+    ids, classes = data.train_ids, data.num_classes
     given = noise.make(
         config.noise, data.labels, classes, noise_seed,
         groups=data.groups, root=root, among=ids, names=data.classes, files=data.files,
@@ -172,7 +172,7 @@ def _own_split(config: TrainConfig, data: Source, given: NoisyLabels) -> Split:
             f"none of the {len(data.validation)} validation samples of {config.data} has a label: "
             "use --no-own-validation to draw validation samples from the training samples"
         )
-    return Split(data.for_training, val)
+    return Split(data.train_ids, val)
 
 
 # ---------------------------------------------------------------- a run and its data

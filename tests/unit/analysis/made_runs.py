@@ -11,6 +11,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from vista.analysis.runs import Run
+from vista.data import source
 from vista.noise import NoisyLabels, parse, symmetric
 from vista.runs.config import TrainConfig
 from vista.runs.record import TEST, VAL_GIVEN, VAL_TRUE, Record
@@ -72,6 +73,8 @@ def write_run(
     split = stratified(labels.given, validation, seed)
     _write_json(path / "config.json", config.to_json())
     hashes = {"labels_hash": labels.hash, "split_hash": split.hash}
+    if data.startswith("npz:") and Path(data.removeprefix("npz:")).exists():
+        hashes["inputs_hash"] = source.load(data).inputs_hash
     described = {"format": 1, "classes": list(classes), "name": data, "sample_shape": [1, 8, 8], "mean": [], "std": []}
     _write_json(path / "data.json", {**described, **hashes})
     _write_json(path / "environment.json", {"torch": "2.6", "device": "a <b>machine</b>", "commit": None})

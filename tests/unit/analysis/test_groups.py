@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from made_runs import hand_run, write_run
 
-from vista.analysis import TrajectoryRecorder, grouped, read_runs
+from vista.analysis import TrajectoryRecorder, group_runs, read_runs
 from vista.analysis.groups import check_comparable
 from vista.runs.config import INCIDENTAL
 
@@ -18,29 +18,29 @@ def test_runs_that_differ_only_in_seeds_are_one_group(tmp_path: Path) -> None:
     for method, tau, seed in [("ce", None, 0), ("ce", None, 1), ("vista", 0.0, 0), ("vista", 0.01, 0)]:
         options = {} if tau is None else {"tau": tau}
         write_run(tmp_path / f"{method}-{tau}-{seed}", method=method, seed=seed, options=options)
-    groups = grouped(read_runs([tmp_path]))
+    groups = group_runs(read_runs([tmp_path]))
     assert [(g.name, len(g.runs)) for g in groups] == [("ce", 2), ("vista (tau=0.0)", 1), ("vista (tau=0.01)", 1)]
 
 
 def test_incidental_settings_do_not_distinguish_groups() -> None:
     settings = [{"method": "own", "lr": lr, "seed": seed} for lr in (0.1, 0.2) for seed in range(2)]
     runs = [hand_run(f"run{i}", config=own | dict.fromkeys(INCIDENTAL, i)) for i, own in enumerate(settings)]
-    groups = grouped(runs)
+    groups = group_runs(runs)
     assert [(group.name, len(group.runs)) for group in groups] == [("own (lr=0.1)", 2), ("own (lr=0.2)", 2)]
 
 
 def test_options_of_a_recorded_training_need_not_be_an_object() -> None:
     runs = [hand_run(f"run{i}", config={"method": "own", "lr": i, "options": "adam"}) for i in range(2)]
-    assert [group.name for group in grouped(runs)] == ["own (lr=0)", "own (lr=1)"]
+    assert [group.name for group in group_runs(runs)] == ["own (lr=0)", "own (lr=1)"]
 
 
 def test_runs_without_a_configuration_keep_their_own_names() -> None:
-    assert [g.name for g in grouped([hand_run("one"), hand_run("two")])] == ["one", "two"]
+    assert [g.name for g in group_runs([hand_run("one"), hand_run("two")])] == ["one", "two"]
 
 
 def test_groups_with_one_name_are_distinguished_by_path() -> None:
     runs = [dataclasses.replace(hand_run("run"), path=Path(place) / "run") for place in "ab"]
-    assert [group.name for group in grouped(runs)] == ["run [a/run]", "run [b/run]"]
+    assert [group.name for group in group_runs(runs)] == ["run [a/run]", "run [b/run]"]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_unknown_settings_are_no_difference() -> None:
 def test_runs_without_a_seed_may_have_different_validation_sets() -> None:
     runs = [hand_run(f"run{i}", config={"method": "own"}, val_labels=np.roll(np.arange(6) % 3, i)) for i in range(2)]
     check_comparable(runs)
-    assert [len(group.runs) for group in grouped(runs)] == [2]
+    assert [len(group.runs) for group in group_runs(runs)] == [2]
 
 
 def test_one_seed_with_two_splits_is_rejected_within_a_group() -> None:
@@ -127,6 +127,6 @@ def test_labels_are_hashed_once_per_run(tmp_path: Path) -> None:
 def test_a_seed_may_be_any_json_value() -> None:
     runs = [hand_run(f"run{i}", config={"method": "own", "seed": [1, i]}) for i in range(2)]
     check_comparable(runs)
-    assert [len(group.runs) for group in grouped(runs)] == [2]
+    assert [len(group.runs) for group in group_runs(runs)] == [2]
     with pytest.raises(ValueError, match=r"run0 and run0 are copies of one run \(seed \[1, 0\]\)"):
         check_comparable([runs[0], hand_run("run0", config={"seed": [1, 0], "method": "own"})])

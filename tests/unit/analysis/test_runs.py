@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from made_runs import BASIC, HAND, hand_run, record_of, write_run
 
-from vista.analysis import TrajectoryRecorder, grouped, read_run, read_runs
+from vista.analysis import TrajectoryRecorder, group_runs, read_run, read_runs
 from vista.files import array_file
 from vista.runs.folder import RunFolder
 from vista.runs.record import FORMAT, VERSION
@@ -164,7 +164,7 @@ def test_npz_files_of_other_tools_are_read(tmp_path: Path) -> None:
         names = "val_accuracy", "val_true_accuracy", "test_accuracy"
         assert line == pytest.approx({"epoch": epoch, **dict(zip(names, shares, strict=True))})
     TrajectoryRecorder(tmp_path / "ours", labels).end_epoch(np.eye(2)[labels])
-    assert [g.name for g in grouped(read_runs([file, tmp_path / "ours"]))] == ["theirs", "ours"]
+    assert [g.name for g in group_runs(read_runs([file, tmp_path / "ours"]))] == ["theirs", "ours"]
 
 
 @pytest.mark.parametrize(

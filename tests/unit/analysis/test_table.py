@@ -9,7 +9,7 @@ import pytest
 from made_runs import HAND, hand_run, record_of, write_run
 
 from vista import functional
-from vista.analysis.groups import Group, grouped, read_runs
+from vista.analysis.groups import Group, group_runs, read_runs
 from vista.analysis.runs import Run
 from vista.analysis.table import comparison
 from vista.report import figures
@@ -61,7 +61,7 @@ def test_finished_runs_use_their_metrics_and_running_ones_their_record(tmp_path:
     for seed in (0, 1):
         write_run(tmp_path / f"done{seed}", seed=seed)
         write_run(tmp_path / f"going{seed}", method="vista", seed=seed, finished=False)
-    done, going = comparison(grouped(read_runs([tmp_path])))
+    done, going = comparison(group_runs(read_runs([tmp_path])))
     for key in ("best", "last"):
         assert done.cells[key].mean == going.cells[key].mean  # made from the same bits
         assert done.cells[key].se is not None
@@ -78,7 +78,7 @@ def test_the_slowest_seed_sets_the_epoch_of_its_row(tmp_path: Path) -> None:
     (tmp_path / "going" / "metrics.json").unlink()
     lines = (tmp_path / "going" / "epochs.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "going" / "epochs.jsonl").write_text("".join(lines[:3]))
-    groups = grouped(read_runs([tmp_path]))
+    groups = group_runs(read_runs([tmp_path]))
     (row,) = comparison(groups)
     (panel,) = figures.forgetting(groups)
     assert row.epochs == 3
@@ -102,7 +102,7 @@ def test_the_gap_uses_labels_that_all_runs_know(tmp_path: Path) -> None:
     labels, given, true = np.arange(30) % 3, rng.random((5, 30)) < 0.5, rng.random((5, 30)) < 0.7
     np.savez(tmp_path / "a.npz", correct=given, correct_true=true, labels=labels, true_labels=labels)
     np.savez(tmp_path / "b.npz", correct=rng.random((5, 30)) < 0.6, labels=labels)
-    groups = grouped(read_runs([tmp_path / "a.npz", tmp_path / "b.npz"]))
+    groups = group_runs(read_runs([tmp_path / "a.npz", tmp_path / "b.npz"]))
     shown = [row.cells["gap"].mean for row in comparison(groups)]
     assert shown == pytest.approx([100 * panel.mean_gap.value for panel in figures.forgetting(groups)])
     assert shown[0] == pytest.approx(100 * functional.deviation_gap(given).mean())
@@ -113,5 +113,5 @@ def test_the_gap_uses_labels_that_all_runs_know(tmp_path: Path) -> None:
 def test_a_single_value_is_not_the_best_of_its_column(tmp_path: Path) -> None:
     write_run(tmp_path / "done")
     write_run(tmp_path / "going", method="vista", finished=False)
-    done, _ = comparison(grouped(read_runs([tmp_path])))
+    done, _ = comparison(group_runs(read_runs([tmp_path])))
     assert not done.cells["ece"].best

@@ -459,8 +459,8 @@ def test_samples_that_were_set_aside_are_predicted_under_their_ids(trained: Path
     np.savez("two.npz", x_train=x, y_train=y, x_test=x[:9], y_test=y[:9])
     ids, inputs, files = samples(run, "digits", None)
     digits = source.load("digits")
-    assert digits.set_aside is not None
-    assert list(ids) == digits.set_aside.tolist()
+    assert digits.test_ids is not None
+    assert list(ids) == digits.test_ids.tolist()
     assert np.array_equal(inputs, digits.inputs[list(ids)])
     assert files is None
     assert list(samples(run, "npz:one.npz", None)[0]) == list(range(60)), "all of x, in its order"
@@ -489,10 +489,10 @@ def test_of_a_new_folder_every_picture_is_predicted_and_named(vista: Vista) -> N
         ("0", "2.png"), ("1", "b/deep/1.png"), ("2", "test/0.png"),
     ]  # fmt: skip
     own = source.load("folder:own")
-    assert own.set_aside is not None
+    assert own.test_ids is not None
     for data in ("folder:own", f"folder:{Path.cwd()}/own"):
-        assert [int(row["id"]) for row in predicted(data)] == own.set_aside.tolist(), "not what it was trained on"
-    assert [row["file"] for row in predicted("folder:own")] == [f"{'ab'[i // 10]}/{i % 10}.png" for i in own.set_aside]
+        assert [int(row["id"]) for row in predicted(data)] == own.test_ids.tolist(), "not what it was trained on"
+    assert [row["file"] for row in predicted("folder:own")] == [f"{'ab'[i // 10]}/{i % 10}.png" for i in own.test_ids]
     pictures(*(f"parts/{part}/{name}/1.png" for part in ("train", "test", "val") for name in ("a", "b")))
     assert [row["file"] for row in predicted("folder:parts")] == ["test/a/1.png", "test/b/1.png"]
 

@@ -493,6 +493,18 @@ def through_a_file(state: dict[str, Any]) -> dict[str, Any]:
     return loaded
 
 
+def test_known_correctness_is_accepted_in_the_place_of_logits() -> None:
+    """The training loop finds out once which validation samples are right, for its record and for the method."""
+    by_logits, by_bits = make(), make()
+    for vista in (by_logits, by_bits):
+        train(vista, drawn(N, 0))
+    correct = right(0, 2).argmax(dim=1) == VAL_LABELS
+    assert by_logits.end_epoch(right(0, 2)) == by_bits.end_epoch(correct)
+    assert_same(by_logits.state_dict(), by_bits.state_dict())
+    with pytest.raises(ValueError, match=r"^val_logits must be logits \[6, K\] or bool \[6\], got shape \(5,\)"):
+        by_bits.end_epoch(correct[:5].numpy())
+
+
 def test_epochs_yields_the_epoch_of_a_loaded_state_again_with_its_rows_kept() -> None:
     fresh = make()
     fresh.load_state_dict(through_a_file(in_the_middle().state_dict()))

@@ -11,9 +11,9 @@ from vista.data.source import channel_statistics
 
 def test_digits_are_1347_training_and_450_test_images():
     digits = load("digits")
-    assert digits.inputs[digits.for_training].shape == (1347, 8, 8, 1)
+    assert digits.inputs[digits.train_ids].shape == (1347, 8, 8, 1)
     assert digits.test_samples().shape == (450, 8, 8, 1)
-    assert sorted([*digits.for_training, *digits.set_aside]) == list(range(1797))
+    assert sorted([*digits.train_ids, *digits.test_ids]) == list(range(1797))
     assert digits.inputs.dtype == np.uint8
     assert (digits.inputs.min(), digits.inputs.max()) == (0, 255)
     assert digits.labels.dtype == digits.test_labels.dtype == np.int64
@@ -23,8 +23,8 @@ def test_digits_are_1347_training_and_450_test_images():
 
 def test_normalisation_uses_the_training_part():
     digits = load("digits")
-    mean, std = channel_statistics(digits.inputs, digits.set_aside)
-    trained = digits.inputs[digits.for_training]
+    mean, std = channel_statistics(digits.inputs, digits.test_ids)
+    trained = digits.inputs[digits.train_ids]
     assert digits.mean == tuple(round(value, 4) for value in mean)
     assert digits.std == tuple(round(value, 4) for value in std)
     assert mean[0] == pytest.approx(trained.mean() / 255)

@@ -52,11 +52,11 @@ def test_without_parts_a_fixed_stratified_fifth_is_held_out(tmp_path):
     name = tree(tmp_path, parts=("",), count=10)
     one, two = load(name), load(name)
     assert one.test_labels.tolist() == [0, 0, 1, 1, 2, 2]
-    values = [*one.inputs[one.for_training][:, 0, 0, 0], *one.test_samples()[:, 0, 0, 0]]
+    values = [*one.inputs[one.train_ids][:, 0, 0, 0], *one.test_samples()[:, 0, 0, 0]]
     assert sorted(values) == list(range(30))
     label_of_value = [2] * 10 + [0] * 10 + [1] * 10
-    assert [label_of_value[v] for v in values] == [*one.labels[one.for_training], *one.test_labels]
-    assert np.array_equal(one.set_aside, two.set_aside)
+    assert [label_of_value[v] for v in values] == [*one.labels[one.train_ids], *one.test_labels]
+    assert np.array_equal(one.test_ids, two.test_ids)
 
 
 def test_test_labels_refer_to_the_training_classes(tmp_path):
@@ -275,7 +275,7 @@ def test_validation_samples_follow_training_samples(tmp_path, part):
         write_image(tmp_path / part / label / f"{number}.png", 200 + number)
     source = load(name)
     assert source.validation.tolist() == [15, 16, 17]
-    assert source.for_training.tolist() == list(range(15))
+    assert source.train_ids.tolist() == list(range(15))
     assert source.inputs[15:, 0, 0, 0].tolist() == [201, 202, 200]
     assert source.labels[15:].tolist() == [1, 1, 2]
     assert source.files[15:] == (f"{part}/bee/1.png", f"{part}/bee/2.png", f"{part}/cat/0.png")

@@ -62,7 +62,7 @@ def test_four_channels_are_not_mistaken_for_a_width(tmp_path):
 
 def test_x_and_y_are_ignored_if_all_four_arrays_are_present(tmp_path):
     source = load(save(tmp_path / "d.npz", **split(), x=IMAGES[:3], y=LABELS[:3]))
-    assert (len(source.labels), len(source.test_labels), source.set_aside) == (12, 6, None)
+    assert (len(source.labels), len(source.test_labels), source.test_ids) == (12, 6, None)
 
 
 def test_features_become_float32_without_augmentation(tmp_path):
@@ -79,9 +79,9 @@ def test_without_a_test_set_a_fixed_stratified_fifth_is_held_out(tmp_path):
     assert np.bincount(one.test_labels).tolist() == [4, 4, 4]
     assert np.array_equal(one.inputs, features), "an id is an index into the file's array"
     assert np.array_equal(one.labels, labels)
-    assert sorted([*one.inputs[one.for_training].ravel(), *one.test_samples().ravel()]) == list(range(60))
+    assert sorted([*one.inputs[one.train_ids].ravel(), *one.test_samples().ravel()]) == list(range(60))
     assert np.array_equal(labels[one.test_samples().ravel().astype(int)], one.test_labels)
-    assert np.array_equal(one.set_aside, two.set_aside)
+    assert np.array_equal(one.test_ids, two.test_ids)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_validation_samples_follow_training_samples(tmp_path):
     assert alone.validation is None
     both = load(save(tmp_path / "d.npz", **split(), x_val=255 - IMAGES[:4], y_val=LABELS[1:5]))
     assert both.validation.tolist() == [12, 13, 14, 15]
-    assert both.for_training.tolist() == list(range(12))
+    assert both.train_ids.tolist() == list(range(12))
     assert np.array_equal(both.inputs, np.concatenate([IMAGES, 255 - IMAGES[:4]]))
     assert both.labels[12:].tolist() == LABELS[1:5].tolist()
     assert np.array_equal(both.test_samples(), alone.test_samples())
@@ -155,9 +155,9 @@ def test_with_x_and_y_test_samples_are_held_out_of_these_not_of_x_val(tmp_path):
     features, labels = np.arange(60.0).reshape(60, 1), np.repeat([0, 1, 2], 20)
     alone = load(save(tmp_path / "d.npz", x=features, y=labels))
     both = load(save(tmp_path / "d.npz", x=features, y=labels, x_val=-features[:9], y_val=labels[:9]))
-    assert np.array_equal(both.set_aside, alone.set_aside)
+    assert np.array_equal(both.test_ids, alone.test_ids)
     assert np.array_equal(both.test_samples(), alone.test_samples())
-    assert np.array_equal(both.for_training, alone.for_training)
+    assert np.array_equal(both.train_ids, alone.train_ids)
     assert both.inputs[both.validation, 0].tolist() == (-features[:9, 0]).tolist()
 
 

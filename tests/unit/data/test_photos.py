@@ -142,7 +142,7 @@ def test_a_damaged_pixel_file_is_replaced(photos, monkeypatch, damage):
 
 def test_statistics_are_stored_and_cover_the_training_images_alone(photos):
     source = read(photos)
-    training = source.inputs[source.for_training] / 255
+    training = source.inputs[source.train_ids] / 255
     np.testing.assert_allclose(source.mean, training.mean((0, 1, 2)))
     np.testing.assert_allclose(source.std, training.std((0, 1, 2)))
     content = photos.with_name("photos.64px.pixels").read_bytes()

@@ -34,7 +34,7 @@ def test_numbers_are_scaled_and_categories_one_hot(tmp_path, columns):
     read = load(write_csv(tmp_path / "t.csv", columns))
     assert read.classes == ("no", "yes")
     assert read.labels[:4].tolist() == [1, 0, 1, 0]
-    training = read.inputs[read.for_training]
+    training = read.inputs[read.train_ids]
     assert read.inputs.dtype == np.float32
     assert read.inputs.shape == (ROWS, 2 + 4), "age and whether it is missing; three jobs and no job"
     known = training[training[:, 1] == 0, 0]
@@ -43,12 +43,12 @@ def test_numbers_are_scaled_and_categories_one_hot(tmp_path, columns):
     assert read.inputs[3, :2].tolist() == [0.0, 1.0], "a missing number is the mean, and marked"
     assert np.array_equal(read.inputs[:, 2:].sum(axis=1), np.ones(ROWS))
     assert read.encoding["job"]["values"] == ["", "cook", "nurse", "smith"]
-    assert len(read.set_aside) == ROWS // 5
+    assert len(read.test_ids) == ROWS // 5
 
 
 def test_the_test_rows_do_not_decide_the_scale(tmp_path, columns):
     name = write_csv(tmp_path / "t.csv", columns)
-    aside = load(name).set_aside
+    aside = load(name).test_ids
     changed = columns | {"age": [10**6 if row in aside else age for row, age in enumerate(columns["age"])]}
     assert load(write_csv(tmp_path / "u.csv", changed)).encoding == load(name).encoding
 
@@ -82,7 +82,7 @@ def test_rows_without_label_are_unlabelled_and_never_tested(tmp_path, columns):
     read = load(write_csv(tmp_path / "t.csv", columns))
     assert (read.labels[::4] == -1).all()
     assert (read.test_labels >= 0).all()
-    assert len(read.set_aside) == round(0.2 * 0.75 * ROWS)
+    assert len(read.test_ids) == round(0.2 * 0.75 * ROWS)
 
 
 def test_parquet_keeps_types_and_equals_csv(tmp_path, columns):
@@ -162,7 +162,7 @@ def test_images_are_found_next_to_the_table(tmp_path):
     assert read.inputs.shape == (10, 37, 37, 3)
     assert read.image_size == 32
     assert read.files == tuple(columns["file"])
-    assert read.test_files == tuple(columns["file"][row] for row in read.set_aside)
+    assert read.test_files == tuple(columns["file"][row] for row in read.test_ids)
     assert (tmp_path / "t.csv.32px.pixels").exists()
     assert read.inputs[0, 0, 0, 0] < 10 < 190 < read.inputs[1, 0, 0, 0]
 

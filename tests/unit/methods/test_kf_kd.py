@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -47,7 +48,7 @@ def run(method, network, images, FakeBatch, epochs):
                     p.sub_(0.5 * p.grad)
         logits = torch.randn(40, 5, generator=torch.Generator().manual_seed(epoch))
         logits[torch.arange(40), torch.arange(40) % 5] += 0.8
-        method.end_epoch(EpochEnd(epoch, network, logits, torch.zeros(0, 5), iter, iter))
+        method.end_epoch(EpochEnd(epoch, network, logits, torch.zeros(0, 5), iter, iter, np.zeros(40, bool)))
         said.append(rows)
         val.append(logits.softmax(1).half())
     return said, val
@@ -155,7 +156,7 @@ def test_unseen_sample_counts_as_its_label(task, FakeBatch, images):
         method.begin_epoch(epoch)
         method.loss(network, FakeBatch(images[:5], torch.arange(5)))
         logits = torch.zeros(40, 5)
-        method.end_epoch(EpochEnd(epoch, network, logits, torch.zeros(0, 5), iter, iter))
+        method.end_epoch(EpochEnd(epoch, network, logits, torch.zeros(0, 5), iter, iter, np.zeros(40, bool)))
     torch.testing.assert_close(method.fused[5:], task.one_hot(torch.arange(5, 12)))
 
 

@@ -140,7 +140,8 @@ def logits_for(classes: list[int], confidence: float = 3.0) -> torch.Tensor:
 
 
 def end(epoch: int, val_logits: torch.Tensor) -> EpochEnd:
-    return EpochEnd(epoch, torch.nn.Identity(), val_logits, torch.zeros(0, 5), lambda: iter(()), lambda: iter(()))
+    correct = (val_logits.argmax(dim=1) == torch.arange(5)).numpy()
+    return EpochEnd(epoch, torch.nn.Identity(), val_logits, torch.zeros(0, 5), iter, iter, correct)
 
 
 def train_epoch(method, network, FakeBatch, epoch: int, val_logits: torch.Tensor) -> dict:

@@ -44,7 +44,9 @@ def end(method, network, epoch):
     logits = torch.zeros(10, 5)
     logits[:, 1] = 0.5
     logits[RIGHT[epoch], 0] = 1.0
-    return method.end_epoch(EpochEnd(epoch, network, logits, torch.zeros(0, 5), iter, images))
+    return method.end_epoch(
+        EpochEnd(epoch, network, logits, torch.zeros(0, 5), iter, images, (logits.argmax(dim=1) == 0).numpy())
+    )
 
 
 def change(network, seed):
@@ -158,7 +160,9 @@ def test_declared_size_covers_anchors(make_task, network, tau, most):
     for epoch in range(1, 5):
         logits = torch.eye(5)[[1]].repeat(13, 1)
         logits[4 * epoch - 4 : 4 * epoch, 0] = 2.0
-        method.end_epoch(EpochEnd(epoch, network, logits, torch.zeros(0, 5), iter, images))
+        method.end_epoch(
+            EpochEnd(epoch, network, logits, torch.zeros(0, 5), iter, images, (logits.argmax(dim=1) == 0).numpy())
+        )
     kept = method.get_extra_state()["checkpoints"].values()
     assert len(kept) == most
     assert method.bytes_written_once() >= sum(weights.nbytes for weights in kept)

@@ -40,7 +40,7 @@ PROCESSOR = {"size": {"shortest_edge": 48}, "image_mean": [0.1, 0.2, 0.3], "imag
 
 def store(folder: Path, kind: str, processor: dict[str, Any] | None = None, **options: Any) -> Any:
     """Write a model with random weights to a folder, as ``save_pretrained`` does; returns the model."""
-    with models.seeded(7):
+    with models.seed_context(7):
         model = SMALL[kind](**options)
     model.save_pretrained(folder)
     if processor is not None:

@@ -33,7 +33,7 @@ folder = Path(sys.argv[1])
 
 
 def store(name, architecture, **options):
-    with models.seeded(7):
+    with models.seed_context(7):
         stored = timm.create_model(architecture, num_classes=5, **options)
     (folder / name).mkdir()
     save_file(stored.state_dict(), folder / name / "model.safetensors")

@@ -147,8 +147,6 @@ def test_images_of_changed_data_are_not_shown(tmp_path: Path) -> None:
     """Ids are positions in the data, which may name other samples after a change."""
     data = write_images(tmp_path / "images.npz")
     run = write_run(tmp_path / "run", method="vista", teacher=True, data=data)
-    described = json.loads((run / "data.json").read_text()) | {"inputs_hash": source.load(data).inputs_hash}
-    (run / "data.json").write_text(json.dumps(described))
     assert all("image" in row for row in payload(read_runs([run]))["suspects"]["rows"])
     with np.load(tmp_path / "images.npz") as file:
         arrays = dict(file)
@@ -157,6 +155,17 @@ def test_images_of_changed_data_are_not_shown(tmp_path: Path) -> None:
     found = payload(read_runs([run]))["suspects"]
     assert f"No images: {data} has changed since the run" in found["note"]
     assert found["rows"]
+    assert not any("image" in row for row in found["rows"])
+
+
+def test_images_of_a_run_without_their_hash_are_not_shown(tmp_path: Path) -> None:
+    """A run of somebody else could name any file of the user."""
+    data = write_images(tmp_path / "images.npz")
+    run = write_run(tmp_path / "run", method="vista", teacher=True, data=data)
+    described = {k: v for k, v in json.loads((run / "data.json").read_text()).items() if k != "inputs_hash"}
+    (run / "data.json").write_text(json.dumps(described))
+    found = payload(read_runs([run]))["suspects"]
+    assert f"No images: the run has no hash of {data}" in found["note"]
     assert not any("image" in row for row in found["rows"])
 
 
@@ -199,8 +208,9 @@ def test_thumbnails_are_small_and_limited_in_total(monkeypatch: pytest.MonkeyPat
     assert image.size == (48, 32)
     assert len(uri) < 6000
     data = write_images(tmp_path / "images.npz")
-    monkeypatch.setattr(images, "MOST_BYTES", 5 * len(images.thumbnails(data, None, [0], None)[0]))
-    assert 3 <= len(images.thumbnails(data, None, range(20), None)) <= 6
+    known = source.load(data).inputs_hash
+    monkeypatch.setattr(images, "MOST_BYTES", 5 * len(images.thumbnails(data, None, [0], known)[0]))
+    assert 3 <= len(images.thumbnails(data, None, range(20), known)) <= 6
 
 
 def test_a_run_before_its_first_epoch_has_no_figures(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def data(tmp_path: Path) -> str:
 def test_halves_of_the_test_set_are_disjoint_and_complete(data: str, name: str) -> None:
     whole = source.load(data if name == "npz" else name)
     one, other = (source.validate_on_test(whole, seed) for seed in (0, 1))
-    assert np.array_equal(one.for_training, whole.for_training)
+    assert np.array_equal(one.train_ids, whole.train_ids)
     assert one.validation is not None
     together = np.concatenate([one.inputs[one.validation], one.test_samples()])
     wanted = whole.test_samples()
@@ -106,6 +106,6 @@ def test_runs_from_start_to_ledger(
     runs = [RunFolder(path.parent) for path in (tmp_path / "out").rglob("metrics.json")]
     for run in runs:
         data = source.load("digits")
-        assert run.data().samples == {"train": len(data.for_training), "val": 225, "test": 225}
+        assert run.data().samples == {"train": len(data.train_ids), "val": 225, "test": 225}
         assert run.config().clean_validation
         assert np.array_equal(run.labels().given[run.split().val], run.labels().true[run.split().val])

@@ -30,7 +30,7 @@ def store_vit(folder: Path, size: int = 16, **options: Any) -> Path:
         hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, image_size=size, patch_size=8,
         hidden_dropout_prob=0.1, **options,
     )  # fmt: skip
-    with models.seeded(7):
+    with models.seed_context(7):
         transformers.ViTForImageClassification(small).save_pretrained(folder)
     (folder / "preprocessor_config.json").write_text(
         json.dumps({"size": {"height": size, "width": size}, "image_mean": MEAN, "image_std": STD})

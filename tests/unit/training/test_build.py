@@ -150,7 +150,7 @@ def test_samples_that_are_set_aside_for_the_test_are_in_no_other_part(oblong: st
     )
     counts, samples = training.samples.description.samples, training.samples
     assert counts == {"train": len(samples.train), "val": 10, "test": len(samples.test)}
-    aside = source.load(oblong).set_aside
+    aside = source.load(oblong).test_ids
     assert sorted([*samples.split.train, *samples.split.val, *aside]) == list(range(60))
     assert len(samples.test) == len(samples.test_labels) == len(aside)
 
@@ -170,11 +170,11 @@ def test_what_the_data_hold_out_for_validation_is_used_with_its_own_labels(with_
     training = build.build_training(resolve(chosen), RunFolder(tmp_path / "run"), {})
     samples, data = training.samples, source.load(with_val)
     assert samples.split.val.tolist() == list(range(60, 72))
-    assert np.array_equal(samples.split.train, data.for_training)
+    assert np.array_equal(samples.split.train, data.train_ids)
     assert np.array_equal(samples.labels("val", "given"), np.arange(12) % 3), "drawn noise falls on training labels"
     assert samples.description.noise_rate == 0.5
     counted = samples.description.samples
-    assert counted == {"train": len(data.for_training), "val": 12, "test": len(data.test_labels)}
+    assert counted == {"train": len(data.train_ids), "val": 12, "test": len(data.test_labels)}
     pictures = torch.from_numpy(data.inputs[60:]).permute(0, 3, 1, 2) / 255
     mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (data.mean, data.std))
     torch.testing.assert_close(samples.val.clean(torch.arange(12)).float(), ((pictures - mean) / std).float())
@@ -195,7 +195,7 @@ def test_own_samples_for_validation_that_have_no_label_are_not_used(with_val: st
     given, parts = labels_and_split(chosen, data, None)
     assert parts.val.tolist() == list(range(61, 72))
     assert given.given[61] == 2, "a label file may correct them"
-    assert np.array_equal(parts.train, data.for_training)
+    assert np.array_equal(parts.train, data.train_ids)
     file.write_text("id,label\n" + "".join(f"{number},-1\n" for number in range(60, 72)))
     with pytest.raises(ValueError, match=r"none of the 12 validation samples .* has a label: use --no-own-validation"):
         labels_and_split(chosen, data, None)

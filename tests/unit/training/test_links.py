@@ -306,6 +306,28 @@ def test_runs_that_share_a_checkpoint_folder_do_not_collide(data: str, tmp_path:
     assert list(scratch.iterdir()) == []
 
 
+def test_a_copy_of_a_run_does_not_use_its_checkpoints(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    out = stopped(config(data, checkpoint_dir="scratch"), tmp_path / "run", 2, 1)
+    (own,) = (tmp_path / "scratch").iterdir()
+    shutil.copytree("run", "copy")
+    names = Checkpoints(own).names()
+    assert main(["resume", "copy", "--quiet"]) == 2
+    assert capfd.readouterr().err == (
+        f"vista: error: copy is a copy of {out}, and the checkpoints in {own} belong to that run: resume {out}, or "
+        "train the copy from epoch 1 with --fresh\n"
+    )
+    assert main(["runs", "delete", "copy", "--yes"]) == 0
+    assert Checkpoints(own).names() == names, "the copy is deleted, the checkpoints of the original are not"
+    shutil.copytree("run", "copy")
+    assert main([*command("fresh", Path("copy"), data), "--quiet"]) == 0
+    assert Checkpoints(own).names() == names
+    assert train(RunFolder(out).config(), out)[0].epoch == 2, "the original resumes"
+    assert not own.exists()
+
+
 def test_compare_shares_a_checkpoint_folder(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["compare", "--data", data, "--methods", "ce,vista", "--seeds", "1", "--epochs", "2", "--device", "cpu"]

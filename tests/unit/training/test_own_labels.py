@@ -32,14 +32,14 @@ def folder(tmp_path: Path) -> Path:
 
 def test_labels_of_all_samples_are_replaced_test_samples_included(folder: Path, tmp_path: Path) -> None:
     data = source.load(f"folder:{folder}")
-    tested, trained = int(data.set_aside[0]), int(data.for_training[0])
-    lines = [f"{data.files[tested]},dog", f"{data.files[trained]},1", f"{data.files[int(data.set_aside[1])]},-1"]
+    tested, trained = int(data.test_ids[0]), int(data.train_ids[0])
+    lines = [f"{data.files[tested]},dog", f"{data.files[trained]},1", f"{data.files[int(data.test_ids[1])]},-1"]
     (tmp_path / "l.csv").write_text("\n".join(["file,label", *lines]))
     changed = replace_labels(data, tmp_path / "l.csv")
     assert (changed.labels[tested], changed.labels[trained]) == (1, 1)
     assert changed.test_labels[0] == 1
-    assert changed.set_aside.tolist() == np.delete(data.set_aside, 1).tolist(), "without a label nothing is tested"
-    assert len(changed.test_labels) == len(changed.set_aside) == len(changed.test_files)
+    assert changed.test_ids.tolist() == np.delete(data.test_ids, 1).tolist(), "without a label nothing is tested"
+    assert len(changed.test_labels) == len(changed.test_ids) == len(changed.test_files)
 
 
 def test_labels_of_a_separate_test_set_follow_the_others(tmp_path: Path) -> None:
@@ -67,9 +67,9 @@ def test_the_split_is_kept_when_files_move(folder: Path, tmp_path: Path) -> None
     before = source.load(f"folder:{folder}")
     split = RunFolder.open(first.folder).split()
     content = before.sample_hashes
-    parts = [{content[k] for k in ids} for ids in (split.train, split.val, before.set_aside)]
+    parts = [{content[k] for k in ids} for ids in (split.train, split.val, before.test_ids)]
     (folder / before.files[int(split.train[0])]).rename(folder / "dog" / "zz.png")
-    (folder / before.files[int(before.set_aside[1])]).rename(folder / "dog" / "aa.png")
+    (folder / before.files[int(before.test_ids[1])]).rename(folder / "dog" / "aa.png")
     (folder / before.files[int(split.val[0])]).rename(folder / "dog" / "bb.png")
     second = vista.train(data=f"folder:{folder}", split_from=str(first.folder), out=tmp_path / "again", **SMALL)
     now, again = source.load(f"folder:{folder}"), RunFolder.open(second.folder).split()
@@ -99,10 +99,10 @@ def test_folds_hold_out_every_labelled_sample_once(folder: Path, tmp_path: Path)
     (tmp_path / "l.csv").write_text("id,label\n3,-1\n")
     data = replace_labels(source.load(f"folder:{folder}"), tmp_path / "l.csv")
     parts = [hold_out_fold(data, f"{number}/5", seed=0) for number in range(1, 6)]
-    held_out = np.concatenate([part.set_aside for part in parts])
+    held_out = np.concatenate([part.test_ids for part in parts])
     assert sorted(held_out.tolist()) == [sample for sample in range(40) if sample != 3]
     assert all(np.bincount(part.test_labels).tolist() in ([4, 4], [3, 4], [4, 3]) for part in parts)
-    assert all(3 in part.for_training for part in parts)
+    assert all(3 in part.train_ids for part in parts)
     for bad in ("0/5", "6/5", "1/1", "one"):
         with pytest.raises(ValueError, match="fold must be K/N"):
             TrainConfig(fold=bad)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from vista.integrations import comes_with
+from vista.integrations import require_extra
 
-with comes_with("mlflow"):
+with require_extra("mlflow"):
     from mlflow import MlflowClient
 
 if TYPE_CHECKING:

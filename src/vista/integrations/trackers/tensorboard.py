@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vista.integrations import comes_with
+from vista.integrations import require_extra
 
-with comes_with("tensorboard"):
+with require_extra("tensorboard"):
     from torch.utils.tensorboard import SummaryWriter
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from vista.integrations import comes_with
+from vista.integrations import require_extra
 from vista.integrations.trackers import render_pixels
 
-with comes_with("trackio"):
+with require_extra("trackio"):
     import trackio
 
 if TYPE_CHECKING:

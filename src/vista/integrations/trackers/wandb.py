@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from vista.integrations import comes_with
+from vista.integrations import require_extra
 from vista.integrations.trackers import render_pixels
 
-with comes_with("wandb"):
+with require_extra("wandb"):
     import wandb
 
 if TYPE_CHECKING:
