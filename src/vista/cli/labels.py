@@ -6,7 +6,7 @@ import json
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -153,10 +153,16 @@ def _judge(flags: Labels) -> tuple[LabelIssues, GivenLabels, Kept, Path]:
     return suspects.find_label_issues(given, probs, classes=classes), given, kept, Path()
 
 
-def _source(flags: Labels) -> dict[str, str | None]:
+def _source(flags: Labels) -> dict[str, Any]:
     if flags.run is None:
         return {"probs": flags.probs, "labels": flags.labels}
-    return {"run": str(Path(flags.run))}
+    folder = RunFolder(Path(flags.run))
+    config = {name: getattr(folder.config(), name) for name in ("data", "noise", "network", "method", "epochs", "seed")}
+    return {
+        "run": str(folder.path),
+        "config": {**config, "folds": len(folder.folds())},
+        "environment": folder.environment(),
+    }
 
 
 def _label_file(given: str, lists: list[Path], kept: Kept) -> Path:
@@ -205,9 +211,7 @@ def _print_estimate(found: LabelIssues) -> None:
     if pairs:
         out.print(f"Most frequent (given → true): {', '.join(pairs)}", markup=False)
     if found.evidence is not None:
-        kinds = [
-            f"{kind} {(found.evidence == kind).sum():,}" for kind in EVIDENCE if kind in found.evidence
-        ]
+        kinds = [f"{kind} {(found.evidence == kind).sum():,}" for kind in EVIDENCE if kind in found.evidence]
         out.print(f"Judged by: {', '.join(kinds)}")
     missing = ", ".join(f"{count:,} ({reason})" for reason, count in found.unjudged.items())
     out.print(f"Not judged: {missing or 'none'}")
