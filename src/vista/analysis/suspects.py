@@ -138,6 +138,37 @@ def scores(probs: Floats, given: Labels, used: NDArray[np.bool_] | None = None) 
     return MARGIN * (1 + highest - own) / 2 + (1 - MARGIN) * share, other
 
 
+def align(found: Sequence[Floats], wrong: Sequence[float]) -> list[Floats]:
+    """Make scores by different kinds of predictions comparable: those of smaller groups are replaced by rank.
+
+    Predictions for held-out samples are more extreme than those for training samples, so that their scores would fill
+    the top of a common list. The sample of rank r in a group of which w labels are estimated to be wrong gets the score
+    of rank r W / w in the largest group, of which W are, but none above 1/2 if its own is not.
+
+    Args:
+        found: Scores of each group.
+        wrong: Estimated number of wrong labels in each group.
+
+    Returns:
+        Scores of each group; those of the largest are unchanged.
+
+    >>> align([np.array([0.9, 0.6, 0.2, 0.1]), np.array([0.4, 0.99])], [2.0, 1.0])[1].tolist()
+    [0.4, 0.75]
+    """
+    largest = max(range(len(found)), key=lambda k: len(found[k]))
+    model, total = -np.sort(-found[largest]), wrong[largest]
+    aligned = []
+    for score, count in zip(found, wrong, strict=True):
+        if score is found[largest] or not total:
+            aligned.append(score)
+            continue
+        ranks = np.argsort(np.argsort(-score, kind="stable"), kind="stable")
+        place = (ranks + 0.5) * total / max(count, 0.5) - 0.5
+        taken = np.interp(place, np.arange(len(model)), model)
+        aligned.append(np.where(score > 0.5, taken, np.minimum(taken, 0.5)))
+    return aligned
+
+
 def ranking_quality(score: Floats, wrong: NDArray[np.bool_]) -> dict[str, Any]:
     """Precision among the k highest scores, area under the ROC curve, average precision."""
     # Imported here because the import takes a second and only known true labels need it.
@@ -223,8 +254,9 @@ def find_label_issues(
 def of_run(folder: RunFolder) -> LabelIssues:
     """Judge every sample of a finished run, and estimate how many labels are wrong.
 
-    Training samples are judged by the final teacher, or else by their mean prediction during training; validation and
-    held-out test samples by the final network, which was not trained on them. Predictions for training samples are
+    Training samples are judged by their mean prediction during training, or by the final teacher of a run that kept
+    none; validation and held-out test samples by the final network, which was not trained on them; the scores of both
+    are aligned. Predictions for training samples are
     biased towards the given labels, so the share of wrong training labels is estimated from samples that were held out
     of the same labels at random; the training predictions say which classes are confused.
 
@@ -245,12 +277,10 @@ def of_run(folder: RunFolder) -> LabelIssues:
     inside = np.concatenate([split.train, split.val])
     outside = np.setdiff1d(np.flatnonzero(given >= 0), inside)
     by_training = np.zeros((len(split.train), 0)) if kept is None else kept.mean
-    train = make_group(
-        split.train,
-        folder.teacher().float().numpy() if has_teacher else by_training,
-        given,
-        BY_TEACHER if has_teacher else BY_TRAINING,
-    )
+    if has_teacher and not by_training.shape[1]:
+        train = make_group(split.train, folder.teacher().float().numpy(), given, BY_TEACHER)
+    else:
+        train = make_group(split.train, by_training, given, BY_TRAINING)
     val, test = (held_out(kept, part, ids, given) for part, ids in (("val", split.val), ("test", outside)))
     kind = noise.parse(labels.spec).kind
     is_own_validation = bool(len(split.val)) and int(split.val.min()) > int(split.train.max())
@@ -260,7 +290,7 @@ def of_run(folder: RunFolder) -> LabelIssues:
     others = [group for group in (val, test) if group is not None and not any(group is each for each in pooled)]
     if folds is not None:
         train, alike, others = None, folds, []
-    groups = [group for group in (train, alike, *others) if group is not None]
+    groups = [group for group in (*others, alike, train) if group is not None]
     if not groups:
         raise ValueError(f"{folder.path} has no prediction for any labelled sample")
     estimates = _estimates(train, alike, others)
@@ -269,7 +299,7 @@ def of_run(folder: RunFolder) -> LabelIssues:
     if np.count_nonzero(used) < 2:
         raise ValueError(f"{folder.path} must have judged samples of at least 2 classes, got one")
     found = [scores(group.probs, group.given, used) for group in groups]
-    score = np.concatenate([each for each, _ in found])
+    score = np.concatenate(align([each for each, _ in found], [count_wrong(each.joint) for _, each in estimates]))
     order = np.lexsort((judged, -score))
     low, high = (sum(size * getattr(each, end) for size, each in estimates) for end in ("low", "high"))
     joint = np.sum([each.joint for _, each in estimates], axis=0)

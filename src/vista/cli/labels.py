@@ -14,7 +14,7 @@ from vista.analysis import probability_files, suspect_files, suspects
 from vista.analysis.joint import Labels as GivenLabels
 from vista.analysis.run_predictions import EVIDENCE
 from vista.analysis.suspects import LabelIssues
-from vista.cli import decided_labels, terminal
+from vista.cli import decided_labels, label_studio, terminal
 from vista.cli.arguments import Output, parse
 from vista.cli.execute import execute
 from vista.cli.output_paths import TABLE, Kept, file_to_write, folder_to_write, trained_on, what_it_holds
@@ -24,7 +24,7 @@ from vista.training.folds import fold_jobs
 
 ABOUT = """Estimate how many labels are wrong, and rank the samples by how unlikely their given label is.
 
-With RUN, training samples are judged by the final teacher of the run, or by their mean prediction during training;
+With RUN, training samples are judged by their mean prediction during training,
 validation and held-out samples by the final network. With --folds, every sample is judged by a network that was not
 trained on it. With --probs and --labels, any model's predictions are judged.
 
@@ -64,6 +64,11 @@ class Labels:
     """With --decisions: move the images of a folder into the decided classes; see --apply."""
     apply: bool = False
     """With --copy-to or --move: do it, instead of listing what would be done. --move writes a script that undoes it."""
+    to_label_studio: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    """Write the listed samples of RUN as tasks of Label Studio (.json) with the suggested class as prediction and the
+    decisions so far as annotations, and the labelling interface beside it (.xml)."""
+    from_label_studio: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    """Add what was decided in Label Studio (its export as JSON) to the decisions of RUN."""
     json: bool = False
     """Print one JSON object to stdout."""
 
@@ -74,12 +79,17 @@ def run(argv: list[str]) -> int:
         raise ValueError("drop requires --clean FILE, the file in which the listed samples become unlabelled")
     if flags.decisions is not None:
         return _write_decided(flags)
+    for name in ("to_label_studio", "from_label_studio"):
+        if getattr(flags, name) is not None and flags.run is None:
+            raise ValueError(f"{name} needs RUN, the run whose samples are meant")
     for name in ("copy_to", "move", "apply"):
         if getattr(flags, name):
             raise ValueError(f"{name} requires --decisions FILE, the decisions of `vista review`")
     if flags.folds is not None:
         _cross_validate(flags, flags.folds)
     found, given, kept, place = _judge(flags)
+    if flags.from_label_studio is not None and flags.run is not None:
+        return label_studio.read(RunFolder.open(flags.run), found, flags.from_label_studio, flags.json)
     count = _count(flags, found)
     place = folder_to_write("out", flags.out) if flags.out is not None else place
     written = [place / suspect_files.TABLE, place / suspect_files.LIST]
@@ -90,6 +100,8 @@ def run(argv: list[str]) -> int:
     place.mkdir(parents=True, exist_ok=True)
     suspect_files.write_csv(written[0], found, count)
     suspect_files.write_json(written[1], found, count)
+    if flags.to_label_studio is not None and flags.run is not None:
+        written += label_studio.write(RunFolder.open(flags.run), found, count, flags.to_label_studio)
     if clean is not None:
         labels = suspect_files.corrected(given, found, count, drop=flags.drop)
         suspect_files.write_label_file(clean, labels, found.files, found.classes)
@@ -129,7 +141,7 @@ def _write_decided(flags: Labels) -> int:
     """Turn decisions into labels."""
     if flags.run is None or flags.probs is not None or flags.labels is not None:
         raise ValueError("decisions needs RUN, the run that they were made for, without --probs and --labels")
-    for name in ("top", "min_score", "out", "drop", "folds"):
+    for name in ("top", "min_score", "out", "drop", "folds", "to_label_studio", "from_label_studio"):
         if getattr(flags, name):
             raise ValueError(f"{name} cannot be combined with decisions: they say which labels change")
     if flags.apply and flags.copy_to is None and not flags.move:
