@@ -33,6 +33,15 @@ from vista.analysis.joint import (
     rescale_joint,
     thresholds,
 )
+from vista.analysis.run_predictions import (
+    BY_TEACHER,
+    BY_TRAINING,
+    Group,
+    held_out,
+    joined,
+    make_group,
+    out_of_fold,
+)
 from vista.analysis.runs import TRUTH_KNOWN
 from vista.metrics import SUM_TOLERANCE
 from vista.runs.folder import TEACHER, RunFolder
@@ -43,7 +52,6 @@ PRECISION_AT = (10, 50, 100, 500, 1000, 5000)
 MARGIN = 0.9  # weight of the normalised margin in the score
 MEMORISED = 0.1  # training minus validation accuracy on given labels above which the labels are memorised
 UNSETTLED = 0.1  # share of predictions that change in the last epoch above which training is too short
-EVIDENCE = BY_TEACHER, BY_TRAINING, HELD_OUT = "teacher", "training predictions", "held out"
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,6 +138,37 @@ def scores(probs: Floats, given: Labels, used: NDArray[np.bool_] | None = None) 
     return MARGIN * (1 + highest - own) / 2 + (1 - MARGIN) * share, other
 
 
+def align(found: Sequence[Floats], wrong: Sequence[float]) -> list[Floats]:
+    """Make scores by different kinds of predictions comparable: those of smaller groups are replaced by rank.
+
+    Predictions for held-out samples are more extreme than those for training samples, so that their scores would fill
+    the top of a common list. The sample of rank r in a group of which w labels are estimated to be wrong gets the score
+    of rank r W / w in the largest group, of which W are, but none above 1/2 if its own is not.
+
+    Args:
+        found: Scores of each group.
+        wrong: Estimated number of wrong labels in each group.
+
+    Returns:
+        Scores of each group; those of the largest are unchanged.
+
+    >>> align([np.array([0.9, 0.6, 0.2, 0.1]), np.array([0.4, 0.99])], [2.0, 1.0])[1].tolist()
+    [0.4, 0.75]
+    """
+    largest = max(range(len(found)), key=lambda k: len(found[k]))
+    model, total = -np.sort(-found[largest]), wrong[largest]
+    aligned = []
+    for score, count in zip(found, wrong, strict=True):
+        if score is found[largest] or not total:
+            aligned.append(score)
+            continue
+        ranks = np.argsort(np.argsort(-score, kind="stable"), kind="stable")
+        place = (ranks + 0.5) * total / max(count, 0.5) - 0.5
+        taken = np.interp(place, np.arange(len(model)), model)
+        aligned.append(np.where(score > 0.5, taken, np.minimum(taken, 0.5)))
+    return aligned
+
+
 def ranking_quality(score: Floats, wrong: NDArray[np.bool_]) -> dict[str, Any]:
     """Precision among the k highest scores, area under the ROC curve, average precision."""
     # Imported here because the import takes a second and only known true labels need it.
@@ -212,23 +251,16 @@ def find_label_issues(
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Group:
-    """Samples of a run that are judged by the same kind of prediction."""
-
-    ids: Labels
-    probs: Floats
-    given: Labels
-    evidence: str
-
-
 def of_run(folder: RunFolder) -> LabelIssues:
     """Judge every sample of a finished run, and estimate how many labels are wrong.
 
-    Training samples are judged by the final teacher, or else by their mean prediction during training; validation and
-    held-out test samples by the final network, which was not trained on them. Predictions for training samples are
+    Training samples are judged by their mean prediction during training, or by the final teacher of a run that kept
+    none; validation and held-out test samples by the final network, which was not trained on them; the scores of both
+    are aligned. Predictions for training samples are
     biased towards the given labels, so the share of wrong training labels is estimated from samples that were held out
     of the same labels at random; the training predictions say which classes are confused.
+
+    After a cross-validation below the run, every sample is judged by the network that was not trained on it.
 
     Args:
         folder: A finished run of any method.
@@ -242,25 +274,25 @@ def of_run(folder: RunFolder) -> LabelIssues:
         raise ValueError(f"{folder.path} is damaged: it names {len(data.files)} files, but has {len(given)} labels")
     if (highest := int(given.max(initial=-1))) >= len(classes):
         raise ValueError(f"{folder.path} is damaged: it names {len(classes)} classes, but has the label {highest}")
-    has_teacher = (folder.path / TEACHER).exists()
+    folds, has_teacher = out_of_fold(folder, given), (folder.path / TEACHER).exists()
     kept = folder.predictions() if (folder.path / PREDICTIONS).exists() or not has_teacher else None
     inside = np.concatenate([split.train, split.val])
     outside = np.setdiff1d(np.flatnonzero(given >= 0), inside)
     by_training = np.zeros((len(split.train), 0)) if kept is None else kept.mean
-    train = _group(
-        split.train,
-        folder.teacher().float().numpy() if has_teacher else by_training,
-        given,
-        BY_TEACHER if has_teacher else BY_TRAINING,
-    )
-    val, test = (_held_out(kept, part, ids, given) for part, ids in (("val", split.val), ("test", outside)))
+    if has_teacher and not by_training.shape[1]:
+        train = make_group(split.train, folder.teacher().float().numpy(), given, BY_TEACHER)
+    else:
+        train = make_group(split.train, by_training, given, BY_TRAINING)
+    val, test = (held_out(kept, part, ids, given) for part, ids in (("val", split.val), ("test", outside)))
     kind = noise.parse(labels.spec).kind
     is_own_validation = bool(len(split.val)) and int(split.val.min()) > int(split.train.max())
     # Synthetic noise and label files change training labels only, so held-out test labels differ from them.
     pooled = [val] * (not is_own_validation) + [test] * (kind == "none")
-    alike = _joined([group for group in pooled if group is not None])
+    alike = joined([group for group in pooled if group is not None])
     others = [group for group in (val, test) if group is not None and not any(group is each for each in pooled)]
-    groups = [group for group in (train, alike, *others) if group is not None]
+    if folds is not None:
+        train, alike, others = None, folds, []
+    groups = [group for group in (*others, alike, train) if group is not None]
     if not groups:
         raise ValueError(f"{folder.path} has no prediction for any labelled sample")
     estimates = _estimates(train, alike, others)
@@ -269,7 +301,7 @@ def of_run(folder: RunFolder) -> LabelIssues:
     if np.count_nonzero(used) < 2:
         raise ValueError(f"{folder.path} must have judged samples of at least 2 classes, got one")
     found = [scores(group.probs, group.given, used) for group in groups]
-    score = np.concatenate([each for each, _ in found])
+    score = np.concatenate(align([each for each, _ in found], [count_wrong(each.joint) for _, each in estimates]))
     order = np.lexsort((judged, -score))
     low, high = (sum(size * getattr(each, end) for size, each in estimates) for end in ("low", "high"))
     joint = np.sum([each.joint for _, each in estimates], axis=0)
@@ -295,35 +327,7 @@ def of_run(folder: RunFolder) -> LabelIssues:
     )
 
 
-def _group(ids: Labels, probs: NDArray[Any], given: Labels, evidence: str) -> _Group | None:
-    """Samples with a label and a prediction; ``None`` if no sample has both."""
-    values = np.asarray(probs, dtype=np.float64)
-    if len(values) != len(ids):
-        raise ValueError(f"the run is damaged: {len(values)} predictions ({evidence}), but {len(ids)} samples")
-    rows = np.flatnonzero((given[ids] >= 0) & values.any(axis=1))
-    return _Group(ids[rows], values[rows], given[ids[rows]], evidence) if len(rows) else None
-
-
-def _held_out(kept: Predictions | None, part: str, ids: Labels, given: Labels) -> _Group | None:
-    """Samples that were not trained on; the fused prediction is used if the method has one, else the best epoch's."""
-    if kept is None or not len(ids):
-        return None
-    name = next((f"{which}.{part}" for which in ("fused", "best") if f"{which}.{part}" in kept.logits), None)
-    if name is None:
-        return None
-    logits = kept.logits[name].astype(np.float64)
-    exponents = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return _group(ids, exponents / exponents.sum(axis=1, keepdims=True), given, HELD_OUT)
-
-
-def _joined(groups: Sequence[_Group]) -> _Group | None:
-    if not groups:
-        return None
-    ids, probs, given = (np.concatenate([getattr(each, name) for each in groups]) for name in ("ids", "probs", "given"))
-    return _Group(ids, probs, given, HELD_OUT)
-
-
-def _estimates(train: _Group | None, alike: _Group | None, others: Sequence[_Group]) -> list[tuple[int, NoiseEstimate]]:
+def _estimates(train: Group | None, alike: Group | None, others: Sequence[Group]) -> list[tuple[int, NoiseEstimate]]:
     """Size and noise of each group; that of the training samples by held-out samples with labels of the same source."""
     found = [(len(group.ids), estimate_noise(group.probs, group.given)) for group in others]
     known = None if alike is None else estimate_noise(alike.probs, alike.given)
@@ -347,8 +351,8 @@ def _caution(
     given: Labels,
     train: Labels,
     val: Labels,
-    by_training: _Group | None,
-    alike: _Group | None,
+    by_training: Group | None,
+    alike: Group | None,
 ) -> str | None:
     """Why the estimated number of wrong labels may be off: the network was trained too long or too briefly."""
     if by_training is not None and (by_training.probs[np.arange(len(by_training.ids)), by_training.given] == 1).all():

@@ -6,22 +6,27 @@ import json
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
 from vista.analysis import probability_files, suspect_files, suspects
 from vista.analysis.joint import Labels as GivenLabels
+from vista.analysis.run_predictions import EVIDENCE
 from vista.analysis.suspects import LabelIssues
-from vista.cli import decided_labels, terminal
-from vista.cli.arguments import parse
+from vista.cli import decided_labels, label_studio, terminal
+from vista.cli.arguments import Output, parse
+from vista.cli.execute import execute
 from vista.cli.output_paths import TABLE, Kept, file_to_write, folder_to_write, trained_on, what_it_holds
+from vista.cli.review import open_finished
 from vista.runs.folder import RunFolder
+from vista.training.folds import fold_jobs
 
 ABOUT = """Estimate how many labels are wrong, and rank the samples by how unlikely their given label is.
 
-With RUN, training samples are judged by the final teacher of the run, or by their mean prediction during training;
-validation and held-out samples by the final network. With --probs and --labels, any model's predictions are judged.
+With RUN, training samples are judged by their mean prediction during training,
+validation and held-out samples by the final network. With --folds, every sample is judged by a network that was not
+trained on it. With --probs and --labels, any model's predictions are judged.
 
 Ids are positions in the data as shipped: in the training part of CIFAR, in the arrays of an .npz file, in
 scikit-learn's digits, among the images of a folder sorted by class and file name. The list is written to
@@ -48,6 +53,9 @@ class Labels:
     """Write all labels, with the listed ones corrected, to a CSV file for --noise file:FILE."""
     drop: bool = False
     """With --clean: mark the listed samples as unlabelled (-1) instead of correcting them."""
+    folds: Annotated[int | None, tyro.conf.arg(metavar="K", help_behavior_hint="")] = None
+    """Train K copies of the run, each without one part of the samples, and judge every sample by the copy that was not
+    trained on it. Takes K times as long as the run; finished copies are kept in RUN/folds and used from then on."""
     decisions: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
     """Decisions of `vista review`: --clean then writes the labels as decided, and nothing is judged."""
     copy_to: Annotated[str | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="")] = None
@@ -56,6 +64,11 @@ class Labels:
     """With --decisions: move the images of a folder into the decided classes; see --apply."""
     apply: bool = False
     """With --copy-to or --move: do it, instead of listing what would be done. --move writes a script that undoes it."""
+    to_label_studio: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    """Write the listed samples of RUN as tasks of Label Studio (.json) with the suggested class as prediction and the
+    decisions so far as annotations, and the labelling interface beside it (.xml)."""
+    from_label_studio: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    """Add what was decided in Label Studio (its export as JSON) to the decisions of RUN."""
     json: bool = False
     """Print one JSON object to stdout."""
 
@@ -66,10 +79,17 @@ def run(argv: list[str]) -> int:
         raise ValueError("drop requires --clean FILE, the file in which the listed samples become unlabelled")
     if flags.decisions is not None:
         return _write_decided(flags)
+    for name in ("to_label_studio", "from_label_studio"):
+        if getattr(flags, name) is not None and flags.run is None:
+            raise ValueError(f"{name} needs RUN, the run whose samples are meant")
     for name in ("copy_to", "move", "apply"):
         if getattr(flags, name):
             raise ValueError(f"{name} requires --decisions FILE, the decisions of `vista review`")
+    if flags.folds is not None:
+        _cross_validate(flags, flags.folds)
     found, given, kept, place = _judge(flags)
+    if flags.from_label_studio is not None and flags.run is not None:
+        return label_studio.read(RunFolder.open(flags.run), found, flags.from_label_studio, flags.json)
     count = _count(flags, found)
     place = folder_to_write("out", flags.out) if flags.out is not None else place
     written = [place / suspect_files.TABLE, place / suspect_files.LIST]
@@ -80,6 +100,8 @@ def run(argv: list[str]) -> int:
     place.mkdir(parents=True, exist_ok=True)
     suspect_files.write_csv(written[0], found, count)
     suspect_files.write_json(written[1], found, count)
+    if flags.to_label_studio is not None and flags.run is not None:
+        written += label_studio.write(RunFolder.open(flags.run), found, count, flags.to_label_studio)
     if clean is not None:
         labels = suspect_files.corrected(given, found, count, drop=flags.drop)
         suspect_files.write_label_file(clean, labels, found.files, found.classes)
@@ -103,11 +125,23 @@ def run(argv: list[str]) -> int:
     return 0
 
 
+def _cross_validate(flags: Labels, count: int) -> None:
+    """Train the runs of a cross-validation that are not finished."""
+    if flags.run is None or flags.probs is not None or flags.labels is not None:
+        raise ValueError("folds needs RUN, the run to repeat, without --probs and --labels")
+    jobs = fold_jobs(open_finished(flags.run), count)
+    if jobs:
+        execute(jobs, Output(json=flags.json))
+    for job in jobs:
+        if job.error is not None:
+            raise job.error
+
+
 def _write_decided(flags: Labels) -> int:
     """Turn decisions into labels."""
     if flags.run is None or flags.probs is not None or flags.labels is not None:
         raise ValueError("decisions needs RUN, the run that they were made for, without --probs and --labels")
-    for name in ("top", "min_score", "out", "drop"):
+    for name in ("top", "min_score", "out", "drop", "folds", "to_label_studio", "from_label_studio"):
         if getattr(flags, name):
             raise ValueError(f"{name} cannot be combined with decisions: they say which labels change")
     if flags.apply and flags.copy_to is None and not flags.move:
@@ -131,10 +165,16 @@ def _judge(flags: Labels) -> tuple[LabelIssues, GivenLabels, Kept, Path]:
     return suspects.find_label_issues(given, probs, classes=classes), given, kept, Path()
 
 
-def _source(flags: Labels) -> dict[str, str | None]:
+def _source(flags: Labels) -> dict[str, Any]:
     if flags.run is None:
         return {"probs": flags.probs, "labels": flags.labels}
-    return {"run": str(Path(flags.run))}
+    folder = RunFolder(Path(flags.run))
+    config = {name: getattr(folder.config(), name) for name in ("data", "noise", "network", "method", "epochs", "seed")}
+    return {
+        "run": str(folder.path),
+        "config": {**config, "folds": len(folder.folds())},
+        "environment": folder.environment(),
+    }
 
 
 def _label_file(given: str, lists: list[Path], kept: Kept) -> Path:
@@ -183,7 +223,7 @@ def _print_estimate(found: LabelIssues) -> None:
     if pairs:
         out.print(f"Most frequent (given → true): {', '.join(pairs)}", markup=False)
     if found.evidence is not None:
-        kinds = [f"{kind} {(found.evidence == kind).sum():,}" for kind in suspects.EVIDENCE if kind in found.evidence]
+        kinds = [f"{kind} {(found.evidence == kind).sum():,}" for kind in EVIDENCE if kind in found.evidence]
         out.print(f"Judged by: {', '.join(kinds)}")
     missing = ", ".join(f"{count:,} ({reason})" for reason, count in found.unjudged.items())
     out.print(f"Not judged: {missing or 'none'}")

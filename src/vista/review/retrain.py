@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from vista.files import shell
-from vista.runs.config import TrainConfig, preset
+from vista.runs.config import TrainConfig, preset, preset_name
 from vista.runs.folder import RunFolder
 from vista.training.resolve import choose_method
 
 LABELS = "labels.csv"
 LEFT_OUT = ("options", "noise", "noise_seed", "labels", "split_from", "fold", "device", "precision")
+NO_FLAGS = ("method_version", "clean_validation", "choice")  # of `vista train`: the code and `auto` decide them
+CHOSEN = ("network", "epochs", "batch_size", "lr")  # by `auto` for custom data, so that leaving one out may change it
 
 
 def corrected_run(folder: RunFolder) -> Path:
@@ -53,19 +55,22 @@ def commands(folder: RunFolder, decisions: Path) -> list[str]:
 
 
 def _settings(config: TrainConfig) -> list[str]:
-    """Options in which the run differs from the defaults for its data."""
-    usual = TrainConfig(**preset("auto", config.data))
+    """Options in which the run differs from the defaults for its data, or that `auto` might choose differently."""
+    usual = TrainConfig(**preset("auto", config.data, optimizer=config.optimizer))
+    is_chosen = preset_name("auto", config.data) == "recommended"
     words = []
     for item in dataclasses.fields(TrainConfig):
         value = getattr(config, item.name)
-        if item.name in ("data", "method", *LEFT_OUT) or value == getattr(usual, item.name):
+        if item.name in ("data", "method", *LEFT_OUT, *NO_FLAGS):
+            continue
+        if value == getattr(usual, item.name) and not (is_chosen and item.name in CHOSEN):
             continue
         words += _option(item.name, value, can_be_none=item.default is None)
     chosen = choose_method(config)
     default = dataclasses.asdict(chosen.method.Config(**chosen.method.variants.get(chosen.name, {})))
     changed = [f"{key}={value}" for key, value in chosen.options.items() if value != default[key]]
     named = ":".join([chosen.name, *changed])
-    return words if named == TrainConfig.method else ["--method", named, *words]
+    return words if named == TrainConfig.method and not is_chosen else ["--method", named, *words]
 
 
 def _option(name: str, value: Any, can_be_none: bool) -> list[str]:

@@ -37,7 +37,8 @@ CONFIG, ENVIRONMENT, DATA, METRICS = "config.json", "environment.json", "data.js
 LABELS, SPLIT, TEACHER = "labels.safetensors", "split.safetensors", "teacher.safetensors"
 CONTENT = "content.safetensors"
 CONTENT_FORMAT, CONTENT_VERSION = "vista.content", "1"
-EARLIER, TENSORBOARD, ASIDE, MANIFEST = "earlier", "tensorboard", ".replaced", "manifest.json"
+EARLIER, FOLDS, TENSORBOARD, ASIDE, MANIFEST = "earlier", "folds", "tensorboard", ".replaced", "manifest.json"
+FOLD_LABELS = "labels.csv"  # in FOLDS: the labels that the runs of a cross-validation train on
 MANIFEST_FORMAT = 1
 MOST_THREADS = 1024
 LONGEST_NAME = 255  # bytes, on common file systems
@@ -47,7 +48,7 @@ VERIFIED = frozenset((
     CONFIG, ENVIRONMENT, DATA, METRICS, LABELS, SPLIT, CONTENT, TEACHER, PREDICTIONS, *WEIGHTS.values(), EPOCHS,
     TIMINGS, COVERAGE,
 ))  # fmt: skip
-FOLDERS = frozenset((EARLIER, TENSORBOARD, checkpoint.FOLDER, checkpoint.BLOBS))
+FOLDERS = frozenset((EARLIER, FOLDS, TENSORBOARD, checkpoint.FOLDER, checkpoint.BLOBS))
 OWN = VERIFIED | FOLDERS | {MANIFEST, lock.FILE}
 LITTER = frozenset((".DS_Store", "Thumbs.db", "desktop.ini"))  # files of file managers
 
@@ -166,6 +167,19 @@ class RunFolder:
         """Training time of the runs that it needed first."""
         return sum(run.seconds() for run in find_runs(self.path / EARLIER))
 
+    def fold(self, number: int, count: int) -> RunFolder:
+        """The run of a cross-validation that tests on one of ``count`` parts."""
+        return RunFolder(self.path / FOLDS / f"{number}-of-{count}")
+
+    def folds(self) -> list[RunFolder]:
+        """The runs of the finished cross-validation with the most parts below this run; empty without one."""
+        names = (path.name.rpartition("-of-")[2] for path in (self.path / FOLDS).glob("1-of-*"))
+        for count in sorted((int(name) for name in names if name.isdecimal()), reverse=True):
+            runs = [self.fold(number, count) for number in range(1, count + 1)]
+            if all(run.is_finished() for run in runs):
+                return runs
+        return []
+
     def resume_command(self) -> str:
         """The command that resumes the run."""
         network = self.config().network
@@ -244,9 +258,11 @@ class RunFolder:
             files = (place / name for place, names in walked for name in names)
             inside = (file.relative_to(self.path) for file in files if file.is_symlink() or not file.is_dir())
             found += [file.as_posix() for file in inside if not _is_own_inside(file)]
-        for path in (self.path / EARLIER).glob("*"):
+        for path in (*(self.path / EARLIER).glob("*"), *(self.path / FOLDS).glob("*")):
+            if path == self.path / FOLDS / FOLD_LABELS:
+                continue
             below = [f"/{name}" for name in RunFolder(path).foreign_entries(besides)] if path.is_dir() else [""]
-            found += [f"{EARLIER}/{path.name}{name}" for name in below]
+            found += [f"{path.parent.name}/{path.name}{name}" for name in below]
         return sorted(name for name in found if name.rpartition("/")[2] not in LITTER)
 
     def size(self) -> int:
@@ -329,9 +345,11 @@ class RunFolder:
         for name in sorted(OWN):
             atomic.reject_link(self.path / name)
         checkpoint.reject_links(self.path)
-        for name in atomic.list_entries(self.path / EARLIER) if (self.path / EARLIER).is_dir() else ():
-            atomic.reject_link(self.path / EARLIER / name)
-            RunFolder(self.path / EARLIER / name).reject_links()
+        for folder in (self.path / EARLIER, self.path / FOLDS):
+            for name in atomic.list_entries(folder) if folder.is_dir() else ():
+                atomic.reject_link(folder / name)
+                if name != FOLD_LABELS:
+                    RunFolder(folder / name).reject_links()
 
     def delete(self) -> None:
         """Delete the run folder, and the run's own entries below --checkpoint-dir."""
@@ -405,14 +423,14 @@ def owner_of(path: Path) -> Path | None:
 
 
 def find_runs(root: str | Path) -> list[RunFolder]:
-    """Every run below a folder, without the runs that others needed first."""
+    """Every run below a folder, without the runs that others needed first and those of cross-validations."""
     folders = dict.fromkeys(config.parent for config in files_named(CONFIG, root))
     return [RunFolder(folder) for folder in folders if not _is_needed_by_another(folder, folders)]
 
 
 def _is_needed_by_another(folder: Path, runs: Container[Path]) -> bool:
-    """Whether the folder is below ``earlier/`` of a run; any other folder may have that name too."""
-    return any(parent.name == EARLIER and parent.parent in runs for parent in folder.parents)
+    """Whether the folder is below ``earlier/`` or ``folds/`` of a run; any other folder may have that name too."""
+    return any(parent.name in (EARLIER, FOLDS) and parent.parent in runs for parent in folder.parents)
 
 
 def files_named(name: str, root: str | Path) -> list[Path]:

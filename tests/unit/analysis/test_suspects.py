@@ -275,3 +275,18 @@ def test_a_corrected_file_marks_its_labels_as_numbers_where_class_names_are_numb
         suspect_files.write_label_file(tmp_path / "l.csv", np.array([2, 0, -1]), None, classes)
         assert (tmp_path / "l.csv").read_text().splitlines()[0] == header
         assert read_label_file(tmp_path / "l.csv", np.zeros(3, int), 3, classes).tolist() == [2, 0, -1]
+
+
+def test_scores_of_different_evidence_are_aligned_by_rank() -> None:
+    """Held-out predictions are more extreme: taken as they are, their scores would fill the top of the list."""
+    generator = np.random.default_rng(0)
+    timid, extreme = generator.random(90) * 0.6, generator.random(30) * 0.9 + 0.1
+    same, aligned = suspects.align([timid, extreme], [9.0, 3.0])
+    assert np.array_equal(same, timid)
+    assert np.array_equal(np.argsort(aligned, kind="stable"), np.argsort(extreme, kind="stable"))
+    highest = np.argsort(-np.concatenate([timid, aligned]))[:24]
+    assert (highest < 90).sum() == 18, "a quarter of all samples are a quarter of the top"
+    assert not (aligned[extreme <= 0.5] > 0.5).any()
+    _, fewer = suspects.align([timid, extreme], [9.0, 0.5])
+    assert np.sort(fewer)[-2] < np.sort(timid)[-20], "a group with few wrong labels has few suspects"
+    assert suspects.align([timid, extreme], [0.0, 0.0])[1] is extreme

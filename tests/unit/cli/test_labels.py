@@ -155,3 +155,33 @@ def test_unusable_probabilities_and_labels_are_rejected(
     said = vista("labels", *words)
     assert said.code == 2
     assert message in said.err
+
+
+def test_folds_judge_every_sample_by_a_network_that_was_not_trained_on_it(vista: Vista, given: np.ndarray) -> None:
+    """The copies train on the labels of the run, noise included, and are continued, not repeated."""
+    words = ("--data", "npz:own.npz", "--noise", "symmetric:0.2", "--method", "ce", "--out", "run", *TINY)
+    assert vista("train", *words).code == 0
+    of_run = RunFolder.open("run").labels().given
+    said = vista("labels", "run", "--folds", "3", "--top", str(COUNT), "--json")
+    assert said.code == 0, said.err
+    listed = json.loads(said.out)["suspects"]
+    assert sorted(row["id"] for row in listed) == list(range(COUNT))
+    assert {row["evidence"] for row in listed} == {"out of fold"}
+    assert all(of_run[row["id"]] == row["given"] for row in listed)
+    trained = [np.concatenate([run.split().train, run.split().val]) for run in RunFolder.open("run").folds()]
+    assert np.array_equal(np.bincount(np.concatenate(trained)), np.full(COUNT, 2)), "each is left out once"
+    assert not any((run.labels().given != of_run).any() for run in RunFolder.open("run").folds())
+    wrong = {row["id"] for row in listed if of_run[row["id"]] != given[row["id"]]}
+    assert {row["id"] for row in listed[: len(wrong)]} == wrong, "the features are easy"
+    times = [run.path.stat().st_mtime_ns for run in RunFolder.open("run").folds()]
+    assert "out of fold 90" in vista("labels", "run", "--folds", "3").out
+    assert times == [run.path.stat().st_mtime_ns for run in RunFolder.open("run").folds()]
+    assert [row["run"] for row in json.loads(vista("runs", ".", "--json").out)["runs"]] == ["run"]
+    (RunFolder.open("run").folds()[1].path / "metrics.json").unlink()
+    assert "out of fold" not in vista("labels", "run").out, "an unfinished cross-validation does not count"
+    assert vista("runs", "delete", "run", "--yes").code == 0
+
+
+def test_a_single_fold_is_rejected(vista: Vista, trained: Path) -> None:
+    said = vista("labels", "trained", "--folds", "1")
+    assert (said.code, "folds must be 2 to 50, got 1" in said.err) == (2, True)

@@ -41,7 +41,7 @@ def reviewed(vista: Vista, tmp_path: Path) -> Path:
 def test_decided_labels_train_again(vista: Vista, reviewed: Path) -> None:
     said = vista("labels", "run", "--decisions", "run/decisions.jsonl", "--clean", "labels.csv")
     assert "3 decisions: 2 labels change, 1 of them to no label; 38 labels stay" in said.out
-    assert "Next: vista train --data folder:photos --network mlp" in said.out
+    assert "Next: vista train --data folder:photos --method label-smoothing --network mlp" in said.out
     words = said.out.split("Next: vista ")[1].split()
     with open("labels.csv", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -50,7 +50,8 @@ def test_decided_labels_train_again(vista: Vista, reviewed: Path) -> None:
     assert vista(*words, "--device", "cpu", "--quiet").code == 0
     again, first = RunFolder.open("run-corrected"), RunFolder.open("run")
     assert again.labels().given[:3].tolist() == [1, -1, 0]
-    assert again.config().epochs == first.config().epochs
+    for name in ("method", "options", "network", "epochs", "batch_size", "lr", "lr_schedule", "validation"):
+        assert getattr(again.config(), name) == getattr(first.config(), name), name
     outside = [
         np.setdiff1d(np.arange(40), np.concatenate([each.split().train, each.split().val])) for each in (first, again)
     ]

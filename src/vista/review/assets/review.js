@@ -92,7 +92,6 @@ function image(row, small) {
   if (!images.has(path)) {
     const made = new Image();
     made.alt = `sample ${row.id}`;
-    made.addEventListener("load", () => made.classList.toggle("pixels", made.naturalWidth <= 128));
     made.addEventListener("error", () => { made.alt = `sample ${row.id}: its image cannot be read`; });
     made.src = path;
     images.set(path, made);
@@ -392,9 +391,11 @@ at("filters").addEventListener("change", (event) => {
 at("finish").addEventListener("click", () => queue(async () => {
   const answer = await ask("finish", {});
   at("end-text").textContent = `${answer.decided.toLocaleString("en")} decisions are saved in ${answer.file}.`;
-  at("commands").textContent = answer.commands.join("\n");
+  at("commands").replaceChildren(...answer.commands.map((command) => element("pre", command)));
   at("end").showModal();
 }));
+
+at("more").open = !matchMedia("(max-width: 40rem)").matches;
 
 async function start() {
   about = await ask("start");
