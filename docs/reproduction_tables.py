@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 from vista.methods import available
-from vista.reproduce import ledger, protocol, results_page
+from vista.reproduce import ledger, protocol, results_page, search_page
 from vista.reproduce.ledger import LedgerRecord
 from vista.reproduce.studies import ablations, beta
 from vista.reproduce.studies.table1 import SETTINGS, paper_number
@@ -74,7 +74,8 @@ class Ledger:
     """Runs under the frozen protocol, by setting and method."""
 
     def __init__(self, results: Path) -> None:
-        self._by_cell = ledger.group_by_cell(ledger.read(results))
+        self.records = ledger.read(results)
+        self._by_cell = ledger.group_by_cell(self.records)
 
     def runs(self, setting: str, method: str) -> list[LedgerRecord]:
         cell = ledger.cell_key(protocol.make_config(method, SETTINGS[setting], 0))
@@ -197,6 +198,14 @@ def replace_table(text: str, head: str, rows: list[str]) -> str:
     return before + "\n".join([head, "|" + "---|" * (head.count("|") - 1), *rows]) + after
 
 
+def replace_section(text: str, name: str, section: str) -> str:
+    """Replace what is between the marks ``<!-- name -->`` and ``<!-- end -->``."""
+    before, mark, rest = text.partition(f"<!-- {name} -->\n")
+    if not mark or "<!-- end -->" not in rest:
+        raise SystemExit(f"the page has no section between <!-- {name} --> and <!-- end -->")
+    return f"{before}{mark}\n{section}\n{rest[rest.index('<!-- end -->') :]}"
+
+
 def pages(known: Ledger) -> dict[Path, str]:
     """The pages with up-to-date tables."""
     reproduction = ROOT / "docs" / "reproduction.md"
@@ -215,6 +224,8 @@ def pages(known: Ledger) -> dict[Path, str]:
         written[path] = replace_table(path.read_text(), HEADLINE_HEAD, headline(known))
     comparison = ROOT / "docs" / "method-comparison.md"
     written[comparison] = replace_table(comparison.read_text(), METHODS, methods(known))
+    recipe = ROOT / "docs" / "recipe.md"
+    written[recipe] = replace_section(recipe.read_text(), "search", search_page.render(known.records))
     return written
 
 

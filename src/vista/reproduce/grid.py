@@ -67,6 +67,8 @@ class Study:
         baseline: Method that gains are measured against.
         seeds: Number of seeds to run by default.
         is_drawn: A figure, which needs the trajectories of its runs.
+        first_seed: The first of its seeds, which count up from there.
+        shown_in: The page that shows its results in place of RESULTS.md.
     """
 
     title: str
@@ -75,6 +77,8 @@ class Study:
     baseline: str = "ce"
     seeds: int = 3
     is_drawn: bool = False
+    first_seed: int = 0
+    shown_in: str = ""
 
 
 def _accuracy(metrics: dict[str, Any], which: str) -> float:

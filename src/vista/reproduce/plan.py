@@ -18,9 +18,9 @@ from vista.training.resolve import choose_method, identity
 # Images per second of one ResNet-18 run on an H200 (results/engine-h200.json), and the cost of other networks relative
 # to it by their multiply-adds: for an estimate only.
 IMAGES_PER_SECOND = 35_500
-SLOWER = {"resnet18": 1.0, "densenet121": 2.5, "resnet101": 4.5, "vgg16": 0.6, "vgg19": 0.75}
-SAMPLES = {"cifar100": 50_000, "tinyimagenet": 100_000}
-PIXELS = {"cifar100": 1.0, "tinyimagenet": 4.0}
+SLOWER = {"resnet18": 1.0, "resnet34": 2.1, "densenet121": 2.5, "resnet101": 4.5, "vgg16": 0.6, "vgg19": 0.75}
+SAMPLES = {"cifar100": 50_000, "tinyimagenet": 100_000, "digits": 1_437}
+PIXELS = {"cifar100": 1.0, "tinyimagenet": 4.0, "digits": 1 / 16}
 # Step time relative to cross-entropy (results/methods-h200.json), for methods that are noticeably slower.
 SLOWER_STEP = {
     "ban": 1.4, "byot": 2.1, "cs-kd": 1.4, "ddgsd": 1.8, "dks": 2.3, "dlb": 2.1, "ema": 1.3, "frskd": 5.3,
@@ -68,7 +68,7 @@ def plan_runs(
     for study, cell, seed in select(studies, seeds, only):
         config = cell.config(seed)
         run = PlannedRun(cell, config, known.get(identity(config)))
-        if study.is_drawn and seed == 0 and cell_key(config) not in drawable:
+        if study.is_drawn and seed == study.first_seed and cell_key(config) not in drawable:
             run = PlannedRun(cell, config, None)  # the ledger may have its numbers, but not its trajectory
         if run.record is None or identity(config) not in runs:
             runs[identity(config)] = run
@@ -91,10 +91,10 @@ def select(studies: Sequence[Study], seeds: int | None, only: Sequence[Sequence[
     ``vista`` does not match ``vista-light``.
     """
     runs = [
-        (study, cell, seed)
-        for seed in range(max(study.seeds for study in studies) if seeds is None else seeds)
+        (study, cell, study.first_seed + number)
+        for number in range(max(study.seeds for study in studies) if seeds is None else seeds)
         for study in studies
-        for cell in (study.cells if seeds is not None or seed < study.seeds else ())
+        for cell in (study.cells if seeds is not None or number < study.seeds else ())
     ]
     complete = {name for _, cell, seed in runs for name in _complete_names(cell, seed)}
 
@@ -126,8 +126,11 @@ def _provided_plain_runs(runs: Iterable[PlannedRun]) -> dict[str, str]:
 
 def estimate_hours(config: TrainConfig) -> float:
     """Estimate the hours of a run that has one H200 to itself."""
-    trained_on = SAMPLES.get(config.data, 50_000) * (1 if config.clean_validation else 1 - config.validation)
-    images = trained_on * config.epochs * SLOWER.get(config.network, 1.0)
+    samples = SAMPLES.get(config.data, 50_000)
+    held_out = config.validation if config.validation >= 1 else config.validation * samples
+    images = (
+        (samples if config.clean_validation else samples - held_out) * config.epochs * SLOWER.get(config.network, 1.0)
+    )
     smaller_batches = 64 / min(config.batch_size, 64)
     steps = _relative_step_time(choose_method(config))
     return images * PIXELS.get(config.data, 1.0) * smaller_batches * steps / IMAGES_PER_SECOND / 3600

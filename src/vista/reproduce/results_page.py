@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +42,11 @@ class Mean:
     error: float | None
     n: int
 
+    @classmethod
+    def over(cls, values: Sequence[float]) -> Mean | None:
+        """The mean over seeds, or None without values."""
+        return cls(*mean_and_error(values), len(values)) if values else None
+
     def __str__(self) -> str:
         return f"{self.mean:.2f}" + (f" ± {self.error:.2f}" if self.error is not None else "")
 
@@ -57,7 +62,7 @@ def average(records: list[LedgerRecord], measure: str, which: str) -> Mean | Non
     Returns:
         The mean, or None without records.
     """
-    return _over_seeds(list(_by_seed(records, measure, which).values()))
+    return Mean.over(list(_by_seed(records, measure, which).values()))
 
 
 def average_gain(records: list[LedgerRecord], plain: list[LedgerRecord], measure: str, which: str) -> Mean | None:
@@ -73,17 +78,11 @@ def average_gain(records: list[LedgerRecord], plain: list[LedgerRecord], measure
         The mean gain, or None without a common seed.
     """
     ours, theirs = _by_seed(records, measure, which), _by_seed(plain, measure, which)
-    return _over_seeds([value - theirs[seed] for seed, value in ours.items() if seed in theirs])
+    return Mean.over([value - theirs[seed] for seed, value in ours.items() if seed in theirs])
 
 
 def _by_seed(records: list[LedgerRecord], measure: str, which: str) -> dict[int, float]:
     return {record.config.seed: grid.MEASURES[measure][1](record.metrics, which) for record in records}
-
-
-def _over_seeds(values: list[float]) -> Mean | None:
-    if not values:
-        return None
-    return Mean(*mean_and_error(values), len(values))
 
 
 def render(results: Path) -> str:
@@ -123,6 +122,9 @@ def _section(name: str, table: Study, by_cell: dict[str, list[LedgerRecord]]) ->
         yield f"None of {len(runs)} settings has been run yet.\n"
         return
     yield f"{done} of {len(runs)} settings have been run.\n"
+    if table.shown_in:
+        yield f"The results are in [{table.shown_in}]({table.shown_in}).\n"
+        return
     if table.is_drawn and not any(cell.paper for cell in table.cells):
         return
     yield f"| {' | '.join(COLUMNS)} |"

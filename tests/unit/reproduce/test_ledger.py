@@ -45,6 +45,19 @@ def test_a_finished_run_is_added_with_its_epochs_and_without_weights(tmp_path: P
     assert "tiny-staged" in results_page.render(results)
 
 
+def test_a_run_is_added_without_its_weights_and_predictions(tmp_path: Path) -> None:
+    settings = {**preset("digits"), "epochs": 2, "ema": 0.9}
+    job = Job(TrainConfig(data="digits", network="tiny-staged", **settings), tmp_path / "runs" / "run")
+    run_jobs([job], lambda _job, _event: None)
+    for name in ("best.safetensors", "last.safetensors", "predictions.safetensors", "teacher.safetensors", "lock"):
+        (job.out / name).unlink(missing_ok=True)
+    results = tmp_path / "results"
+    assert main(["reproduce", "--add", str(tmp_path / "runs"), "--results", str(results)]) == 0
+    (record,) = ledger.read(results)
+    assert record.metrics["plain"]["last"]["test_accuracy"] == record.epochs[-1]["plain_test_accuracy"]
+    assert record.metrics == job.metrics
+
+
 def test_a_kf_run_includes_the_plain_run(tmp_path: Path) -> None:
     settings = {**preset("digits"), "epochs": 3}
     config = TrainConfig(data="digits", noise="symmetric:0.4", network="tiny-staged", **settings)

@@ -177,4 +177,5 @@ def test_hours_include_images_batch_size_and_network() -> None:
     assert hours() == pytest.approx(2 * noisy), "clean labels have batches of 32, not 64"
     assert hours(noise="symmetric:0.4", batch_size=256) == pytest.approx(noisy), "larger batches gain little"
     assert hours(data="tinyimagenet") == pytest.approx(8 * hours()), "twice the images, four times the pixels"
+    assert hours(data="digits", validation=270) < 0.01, "validation may be a number of samples"
     assert hours(network="resnet101") == pytest.approx(4.5 * hours())

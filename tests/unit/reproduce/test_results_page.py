@@ -136,7 +136,7 @@ def test_an_empty_ledger(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("method", "changes", "row"),
     [
-        ("elr", protocol.symmetric(20), "cifar100, symmetric:0.2 | elr | the method alone"),
+        ("elr", protocol.symmetric(30), "cifar100, symmetric:0.3 | elr | the method alone"),
         ("ce", {**protocol.TINY, "lr": 0.3}, "tinyimagenet, none | ce | lr 0.3"),
         ("vista:tau=0.3", protocol.symmetric(20), "cifar100, symmetric:0.2 | vista | tau 0.3"),
     ],

@@ -1,0 +1,77 @@
+"""The search for a recommended recipe (docs/recipe.md): its screening runs, and the evaluation of what it finds."""
+
+from typing import Any
+
+from vista.reproduce import protocol
+from vista.reproduce.grid import Cell, Study
+from vista.runs.config import preset
+
+# ---------------------------------------------------------------- search
+
+TUNING = {"symmetric 40 %": protocol.symmetric(40), "asymmetric 40 %": protocol.asymmetric(40)}
+CANDIDATES = ("ce", "vista-light", "ps-kd-beta", "sat", "elr", "posterior", "posterior-newest", "posterior-uniform")
+SCHEDULES = ("restarts", "cosine", "hold")
+# Both the plain weights and their average are evaluated in each run.
+SCREENING: dict[str, Any] = {"epochs": 50, "validation": 0.1, "restart_epochs": 10, "ema": 0.999}
+FIRST_SEED = 10  # 10, 11 and 12 are never reported as results
+
+
+def search_cell(setting: str, method: str, schedule: str) -> Cell:
+    """A cell of the screening."""
+    changes = TUNING[setting] | SCREENING | {"lr_schedule": schedule}
+    return Cell(f"{setting}, {schedule}", method, changes)
+
+
+# ---------------------------------------------------------------- evaluation
+
+CONTROLS = ("ce", "vista-light", "ps-kd-beta", "elr")
+EVALUATION: dict[str, dict[str, Any]] = {
+    "CIFAR-100N": protocol.HUMAN,
+    "symmetric 20 %": protocol.symmetric(20),
+    "symmetric 40 %": protocol.symmetric(40),
+    "symmetric 60 %": protocol.symmetric(60),
+    "asymmetric 40 %": protocol.asymmetric(40),
+    "clean": protocol.CLEAN,
+    "CIFAR-100N, ResNet-34": {**protocol.HUMAN, "network": "resnet34"},
+    "digits, symmetric 40 %": {
+        **protocol.symmetric(40), **preset("digits"), "data": "digits", "network": "small-cnn", "precision": "fp32",
+    },
+}  # fmt: skip
+# By method: the settings that tuning chose for the recipe and for each control; filled by the commit that freezes them.
+FROZEN: dict[str, dict[str, Any]] = {}
+NOT_FROZEN = (
+    "The recipe is not frozen yet, so that these are its controls alone, with the schedule of the paper (digits: one "
+    "cosine). Rows as tuned, and those on small data, misfiled images and texts, follow with it."
+)
+
+
+def _evaluation() -> tuple[Cell, ...]:
+    paper = [Cell(setting, method, changes) for setting, changes in EVALUATION.items() for method in CONTROLS]
+    frozen = [
+        Cell(setting, method, changes | chosen, note="as tuned")
+        for setting, changes in EVALUATION.items()
+        for method, chosen in FROZEN.items()
+    ]
+    return (*paper, *frozen)
+
+
+STUDIES = {
+    "recipe-search": Study(
+        title="Search for a recommended recipe: screening",
+        about="Another protocol: 50 epochs, 10 % of the training set for validation, and seeds that are never reported "
+        "as results. These numbers belong to no other table.",
+        cells=tuple(
+            search_cell(setting, method, schedule)
+            for setting in TUNING
+            for method in CANDIDATES
+            for schedule in SCHEDULES
+        ),
+        first_seed=FIRST_SEED,
+        shown_in="docs/recipe.md",
+    ),
+    "recipe": Study(
+        title="Evaluation of the recommended recipe",
+        about="" if FROZEN else NOT_FROZEN,
+        cells=_evaluation(),
+    ),
+}
