@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from vista.training.api import Result, train
     from vista.training.compare import compare
     from vista.training.network import load_model
+    from vista.training.predict import Predictions, predict
 
 try:
     __version__ = version("vista-distill")
@@ -23,14 +24,15 @@ except PackageNotFoundError:  # run from a source tree that was not installed
     __version__ = "0.0.0"
 
 __all__ = [
-    "Calibration", "LabelIssues", "Result", "Summary", "TrajectoryRecorder", "Vista", "__version__",
-    "calibrate", "compare", "find_label_issues", "functional", "indexed", "load_model", "train",
+    "Calibration", "LabelIssues", "Predictions", "Result", "Summary", "TrajectoryRecorder", "Vista", "__version__",
+    "calibrate", "compare", "find_label_issues", "functional", "indexed", "load_model", "predict", "train",
 ]  # fmt: skip
 
 # Imported on first use, so that `vista --help` needs no torch and `import vista` no training layer.
 _MODULES = {
     "Calibration": "vista.core.calibration",
     "LabelIssues": "vista.analysis.suspects",
+    "Predictions": "vista.training.predict",
     "Result": "vista.training.api",
     "Summary": "vista.core.vista",
     "TrajectoryRecorder": "vista.analysis.recorder",
@@ -40,6 +42,7 @@ _MODULES = {
     "find_label_issues": "vista.analysis.suspects",
     "indexed": "vista.data.indexed",
     "load_model": "vista.training.network",
+    "predict": "vista.training.predict",
     "train": "vista.training.api",
 }
 

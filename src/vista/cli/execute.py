@@ -174,12 +174,17 @@ def calibration_to_apply(folder: RunFolder, which: Which, raw: bool) -> float | 
     """The temperature to divide logits by: ``None`` with ``--raw``, or, noted on stderr, for a run without one."""
     temperature = None if raw else folder.temperature(which)
     if temperature is None and not raw:
-        terminal.say(
-            f"vista: note: {folder.path} has no calibration (an older run, or too few validation labels); the "
-            "network's own logits are used, as with --raw",
-            sys.stderr,
-        )
+        note_missing_calibration(folder)
     return temperature
+
+
+def note_missing_calibration(folder: RunFolder) -> None:
+    """Note on stderr that the run has no calibration."""
+    terminal.say(
+        f"vista: note: {folder.path} has no calibration (an older run, or too few validation labels); the "
+        "network's own logits are used, as with --raw",
+        sys.stderr,
+    )
 
 
 def note_fusion(config: TrainConfig) -> None:

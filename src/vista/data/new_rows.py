@@ -47,7 +47,10 @@ def read_new_rows(
         cleaned = {name: table.clean(values) for name, values in rows.columns.items()}
         return features.encode(path, cleaned, encoding), None
     if chosen.image is None:
-        raise ValueError(f"{path} is a table, but the run was trained on data without columns: use another --data")
+        raise ValueError(
+            f"{path} is a table, but the run was trained on data without columns: name its column of image files with "
+            "--image-column, or use another --data"
+        )
     contents = table.embedded_images(rows, chosen.image)
     try:
         if contents is not None:

@@ -74,7 +74,7 @@ def tokenize_like(texts: Sequence[str], tokenizer: dict[str, Any], length: int) 
 
 
 def _token_ids(texts: Sequence[str], name: str, max_length: int) -> tuple[np.ndarray, int]:
-    read = _tokenizer(name)
+    read = load_tokenizer(name)
     pad = read.pad_token_id if read.pad_token_id is not None else read.eos_token_id or 0
     rows: list[list[int]] = []
     for start in range(0, len(texts), _CHUNK):
@@ -86,7 +86,7 @@ def _token_ids(texts: Sequence[str], name: str, max_length: int) -> tuple[np.nda
     return ids, int(pad)
 
 
-def _tokenizer(name: str) -> Any:
+def load_tokenizer(name: str) -> Any:
     """Load a tokenizer from a folder, the local cache or the hub, in this order; no code of it is executed."""
     try:
         from transformers import AutoTokenizer

@@ -160,6 +160,21 @@ def load_pretrained(network: str, built: HuggingFaceNetwork, native_size: int, i
     built.model.load_state_dict({name: value for name, value in loaded.state_dict().items() if name not in head}, False)
 
 
+def save_pretrained(network: HuggingFaceNetwork, folder: Path, classes: tuple[str, ...]) -> None:
+    """Write the model as ``from_pretrained`` reads it.
+
+    Args:
+        network: The network.
+        folder: An existing folder.
+        classes: Class names, which the configuration then holds.
+    """
+    config = network.model.config
+    config.id2label = dict(enumerate(classes))
+    config.label2id = {name: number for number, name in enumerate(classes)}
+    with _quiet():
+        network.model.save_pretrained(folder, max_shard_size="1TB")
+
+
 def _name_of(model: nn.Module, part: nn.Module) -> str:
     return next(name for name, child in model.named_children() if child is part)
 

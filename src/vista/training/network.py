@@ -88,13 +88,7 @@ def build_network(config: TrainConfig, data: DataDescription) -> nn.Module:
     """An untrained network for this data, its weights a function of the seed."""
     shape = data.sample_shape
     name = network_name(config, shape)
-    features = int(torch.Size(shape).numel())
-    if len(shape) != 3 or name == "mlp":
-        in_channels, image_size = features, 1
-    else:
-        in_channels, image_size = shape[0], min(shape[1:])
-        if shape[1] != shape[2] and name in models.SQUARE_ONLY:
-            raise ValueError(f"network {name!r} needs square images, got {shape[1]} x {shape[2]}")
+    in_channels, image_size = input_size(name, shape)
     backbone = None if data.backbone is None else models.Backbone.from_json(data.backbone)
     if backbone is not None:
         _check_task(config, backbone, data)
@@ -109,6 +103,16 @@ def build_network(config: TrainConfig, data: DataDescription) -> nn.Module:
     if any(is_lazy(part) for part in (*network.parameters(), *network.buffers())):
         _draw_lazy_weights(config, network, shape)
     return network.double() if config.precision == "fp64" else network
+
+
+def input_size(name: str, sample_shape: tuple[int, ...]) -> tuple[int, int]:
+    """Channels and image size that a network is built with; features count as the channels of one pixel."""
+    if len(sample_shape) != 3 or name == "mlp":
+        return int(torch.Size(sample_shape).numel()), 1
+    channels, height, width = sample_shape
+    if height != width and name in models.SQUARE_ONLY:
+        raise ValueError(f"network {name!r} needs square images, got {height} x {width}")
+    return channels, min(height, width)
 
 
 def initial_network(config: TrainConfig, data: DataDescription) -> nn.Module:

@@ -29,10 +29,10 @@ from vista.analysis import TrajectoryRecorder
 from vista.cli import runs
 from vista.cli.arguments import method_flag
 from vista.cli.methods import explanations
-from vista.cli.predict import samples
 from vista.data import download, source
 from vista.methods import available, choose
 from vista.runs import folder, lock
+from vista.training.predict import read_samples
 
 from .conftest import Vista
 
@@ -457,14 +457,15 @@ def test_samples_that_were_set_aside_are_predicted_under_their_ids(trained: Path
     x, y = np.random.default_rng(0).normal(size=(60, 6)), np.arange(60) % 3
     np.savez("one.npz", x=x, y=y)
     np.savez("two.npz", x_train=x, y_train=y, x_test=x[:9], y_test=y[:9])
-    ids, inputs, files = samples(run, "digits", None)
+    found = read_samples(run, "digits")
+    ids, inputs, files = found.ids, found.inputs, found.files
     digits = source.load("digits")
     assert digits.test_ids is not None
     assert list(ids) == digits.test_ids.tolist()
     assert np.array_equal(inputs, digits.inputs[list(ids)])
     assert files is None
-    assert list(samples(run, "npz:one.npz", None)[0]) == list(range(60)), "all of x, in its order"
-    assert list(samples(run, "npz:two.npz", None)[0]) == list(range(9))
+    assert list(read_samples(run, "npz:one.npz").ids) == list(range(60)), "all of x, in its order"
+    assert list(read_samples(run, "npz:two.npz").ids) == list(range(9))
 
 
 def pictures(*names: str, mode: str = "RGB") -> None:
@@ -495,6 +496,32 @@ def test_of_a_new_folder_every_picture_is_predicted_and_named(vista: Vista) -> N
     assert [row["file"] for row in predicted("folder:own")] == [f"{'ab'[i // 10]}/{i % 10}.png" for i in own.test_ids]
     pictures(*(f"parts/{part}/{name}/1.png" for part in ("train", "test", "val") for name in ("a", "b")))
     assert [row["file"] for row in predicted("folder:parts")] == ["test/a/1.png", "test/b/1.png"]
+
+
+def test_paths_need_no_kind_and_may_come_from_stdin(vista: Vista, monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures(*(f"own/{name}/{number}.png" for name in ("a", "b,c") for number in range(10)))
+    words = ("--data", "folder:own", "--epochs", "2", "--batch-size", "8", "--device", "cpu", "--out", "run", "--quiet")
+    assert vista("train", *words).code == 0
+    pictures("new/0.png", "new/deep/1.png")
+    common = ("predict", "run", "--device", "cpu", "--raw", "-o", "-", "--data")
+    named = vista(*common, "folder:new")
+    assert named.out.splitlines()[0] == "id,label,confidence,file"
+    assert vista(*common, "new") == named
+    assert vista(*common, "new/deep/1.png").out.splitlines()[1].startswith("0,")
+    monkeypatch.setattr("sys.stdin", io.StringIO("new/deep/1.png\n\nnew/0.png\n"))
+    listed = list(csv.DictReader(io.StringIO(vista(*common, "-", "--proba").out)))
+    rows = list(csv.DictReader(io.StringIO(named.out)))
+    assert [row["file"] for row in listed] == ["new/deep/1.png", "new/0.png"], "as given"
+    for row, other in zip(listed, reversed(rows), strict=True):
+        assert (row["label"], row["confidence"]) == (other["label"], other["confidence"])
+        assert float(row["proba_a"]) + float(row["proba_b,c"]) == pytest.approx(1, abs=2e-6)
+        assert row[f"proba_{row['label']}"] == row["confidence"]
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert "stdin is empty: write one path per line to it" in vista(*common, "-").err
+    Path("list.csv").write_text("image\nnew/deep/1.png\n")
+    assert "name its column of image files with --image-column" in vista(*common, "list.csv").err
+    table = vista(*common, "list.csv", "--image-column", "image")
+    assert table.out.splitlines()[1].split(",")[1:3] == [listed[0]["label"], listed[0]["confidence"]]
 
 
 def test_suspects_among_the_pictures_of_a_folder_are_named_by_their_file(vista: Vista) -> None:

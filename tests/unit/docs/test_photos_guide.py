@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import shlex
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ def write_photos(folder: Path, count: int, draws: np.random.Generator) -> None:
 
 @pytest.mark.filterwarnings("default")
 def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxscript", reason="needs vista-distill[onnx]")
     monkeypatch.chdir(tmp_path)
     draws = np.random.default_rng(0)
     for name in ("cat", "dog"):
@@ -34,14 +36,22 @@ def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     write_photos(Path("new"), 100, draws)
     blocks = [block.text for block in blocks_of(DOCS / "photos.md") if block.language == "sh"]
     commands = [line for text in blocks for line in text.splitlines() if line.strip()]
-    assert len(commands) == 8
+    assert len(commands) == 9
     for command in commands:
         words = shlex.split(command.replace("--epochs 40", "--epochs 2 --device cpu --quiet"))
         assert words[0] == "vista"
         assert main(words[1:]) == 0, command
     assert Path("photos.64px.pixels").exists()
-    assert Path("model.safetensors").exists()
+    assert Path("exported_model/model.safetensors").exists()
     with open("predictions.csv") as file, open("one.csv") as one:
         predicted, single = list(csv.DictReader(file)), list(csv.DictReader(one))
     assert len(predicted) == 100
     assert [{**row, "id": "0"} for row in predicted if row["file"] == "IMG_0099.webp"] == single
+    code = [block.text for block in blocks_of(DOCS / "photos.md") if block.language == "python"]
+    assert len(code) == 2
+    names: dict[str, Any] = {}
+    for text in code:
+        *lines, last = text.strip().splitlines()
+        exec("\n".join(lines), names)
+        shown = eval(last, names)
+        assert single[0]["label"] in (shown, *shown[0]), "the same class by the command, in Python and in onnxruntime"
