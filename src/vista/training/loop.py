@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vista.core import collectives
+from vista.data import pixel_file
 from vista.files import atomic, reader
 from vista.methods import EpochEnd
 from vista.runs import checkpoint
@@ -82,7 +83,8 @@ def train(config: TrainConfig, out: str | Path, stop: Stop | None = None, role: 
             run = _place_checkpoints(run, folder)
             checkpoints.root = Path(run.config.checkpoint_dir or folder.path)
             earlier = yield from _train_earlier_runs(run, folder, stop)
-            training = build_training(run, folder, earlier)
+            with _decoding_stops(stop, folder):
+                training = build_training(run, folder, earlier)
             saving = Saving(checkpoints, stop or Stop(), held=held)
             metrics = yield from training.in_context(_train_epochs(training, saving, role))
     yield Finished(folder.path, metrics, role)
@@ -207,6 +209,23 @@ def _broadcast_buffers(network: nn.Module) -> None:
 
 
 # ---------------------------------------------------------------- starting, saving, stopping
+
+
+@contextmanager
+def _decoding_stops(stop: Stop | None, folder: RunFolder) -> Iterator[None]:
+    """Photos may take minutes to decode, and a run that has not started has nothing to save: stop at the next photo."""
+    shown = pixel_file.on_progress
+
+    def show_or_stop(done: int, total: int) -> None:
+        shown(done, total)
+        if stop is not None and stop.signal:
+            raise Interrupted(folder.path, stop.signal)
+
+    pixel_file.on_progress = show_or_stop
+    try:
+        yield
+    finally:
+        pixel_file.on_progress = shown
 
 
 def _place_checkpoints(run: ResolvedRun, folder: RunFolder) -> ResolvedRun:
