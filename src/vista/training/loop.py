@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+import traceback
 import warnings
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -34,6 +35,7 @@ from vista.training import results
 from vista.training.build import build_training, write_description
 from vista.training.engine import LossSnapshot, NotFinite
 from vista.training.events import EpochEnded, Event, Finished, Interrupted, Started, Stepped, Stop, Waiting
+from vista.training.memory import out_of_memory
 from vista.training.network import load_model
 from vista.training.preflight import check_same_run
 from vista.training.resolve import ResolvedRun, resolve
@@ -96,7 +98,8 @@ def _train_epochs(training: Training, saving: Saving, role: str | None) -> Gener
     _start_or_resume(training, saving.checkpoints)
     yield Started(config, training.folder.path, training.epoch, len(training.loader.inputs), role)
     with training.engine.settled():
-        training.engine.capture(training.copy_state, training.load)
+        with _errors_explained(training):
+            training.engine.capture(training.copy_state, training.load)
         while training.epoch <= config.epochs:
             began = time.monotonic()
             yield from _train_steps(training, saving)
@@ -349,6 +352,9 @@ def _errors_explained(training: Training) -> Iterator[None]:
         batch = loader.order[error.step * loader.batch_size :][: loader.size(error.step)]
         original = training.samples.split.train[batch.cpu().numpy()].tolist()
         raise NotFinite(error.step, training.epoch, original) from error
+    except torch.OutOfMemoryError as error:
+        traceback.clear_frames(error.__traceback__)  # they hold the tensors of the failed step
+        raise out_of_memory(training.config, training.engine) from None
     except ValueError as error:
         if ONE_SAMPLE_IN_BATCH_NORM not in str(error):
             raise
