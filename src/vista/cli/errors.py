@@ -94,10 +94,11 @@ def report_stop(error: Interrupted, of_several: bool = False) -> int:
     if distributed.is_first_process():
         can_resume = not of_several and (error.folder / CONFIG).exists()
         command = RunFolder(error.folder).resume_command() if can_resume else "run the same command again"
+        state = "progress is saved" if can_resume or of_several else "the training had not started"
         number = signal.Signals(error.signal)
         reason = _REASONS.get(number, f"by {number.name}")
         with suppress(OSError):
-            terminal.say(f"vista: stopped {reason}; progress is saved. To resume: {command}", sys.stderr)
+            terminal.say(f"vista: stopped {reason}; {state}. To resume: {command}", sys.stderr)
     _detach_closed_streams()
     return 128 + error.signal
 

@@ -98,7 +98,7 @@ def _flatten(image: Image.Image, mode: str) -> Image.Image:
         image = Image.fromarray((values >> 8).astype(np.uint8))
     if image.has_transparency_data:
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
-    return image.convert(mode)
+    return image if image.mode == mode else image.convert(mode)
 
 
 def _decode_with(path: Path, render: Callable[[Image.Image], Image.Image]) -> Image.Image:

@@ -117,6 +117,24 @@ class Engine:
         if bool(bad.any()):
             raise NotFinite(int(bad.nonzero()[0]))
 
+    # ------------------------------------------------------------ memory, for a run that ends with an error
+
+    def free_memory(self) -> None:
+        """Release graphs and gradients, and what the allocator keeps: afterwards only :meth:`peak_bytes` works."""
+        self._graphs.clear()
+        self.optimizer.zero_grad(set_to_none=True)
+        torch.cuda.empty_cache()
+
+    def peak_bytes(self, size: int) -> int:
+        """GPU memory that a step with this number of samples needs beyond what is allocated before it."""
+        self.free_memory()
+        torch.cuda.reset_peak_memory_stats(self.device)
+        before = torch.cuda.memory_allocated(self.device)
+        self.counter.zero_()
+        self._step(size, False, self.network)
+        torch.cuda.synchronize(self.device)
+        return torch.cuda.max_memory_allocated(self.device) - before
+
     # ------------------------------------------------------------ one step
 
     def _ends_group(self, step: int) -> bool:

@@ -15,7 +15,7 @@ from vista.runs.folder import RunFolder, Which
 from vista.training.network import in_words, load_model, on_device
 from vista.training.resolve import device_name, existing_device
 from vista.training.samples import load_source
-from vista.training.state import EVALUATION_BATCH
+from vista.training.state import evaluation_batch
 
 
 def evaluate(
@@ -76,7 +76,7 @@ def logits(
     trained = on_device(load_model(folder.path, which, network), target)
     rounded = config.precision == "bf16" and config.device.partition(":")[0] == target.type  # as the run itself did
     parts = []
-    for index in torch.arange(len(inputs), device=target).split(EVALUATION_BATCH):
+    for index in torch.arange(len(inputs), device=target).split(evaluation_batch(inputs.sample_shape)):
         with torch.autocast(target.type, torch.bfloat16, enabled=rounded):
             part = trained(inputs.clean(index))
         parts.append((part if double else part.float()).cpu().numpy())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+import traceback
 import warnings
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vista.core import collectives
+from vista.data import pixel_file
 from vista.files import atomic, reader
 from vista.methods import EpochEnd
 from vista.runs import checkpoint
@@ -33,6 +35,7 @@ from vista.training import results
 from vista.training.build import build_training, write_description
 from vista.training.engine import LossSnapshot, NotFinite
 from vista.training.events import EpochEnded, Event, Finished, Interrupted, Started, Stepped, Stop, Waiting
+from vista.training.memory import out_of_memory
 from vista.training.network import load_model
 from vista.training.preflight import check_same_run
 from vista.training.resolve import ResolvedRun, resolve
@@ -82,7 +85,8 @@ def train(config: TrainConfig, out: str | Path, stop: Stop | None = None, role: 
             run = _place_checkpoints(run, folder)
             checkpoints.root = Path(run.config.checkpoint_dir or folder.path)
             earlier = yield from _train_earlier_runs(run, folder, stop)
-            training = build_training(run, folder, earlier)
+            with _decoding_stops(stop, folder):
+                training = build_training(run, folder, earlier)
             saving = Saving(checkpoints, stop or Stop(), held=held)
             metrics = yield from training.in_context(_train_epochs(training, saving, role))
     yield Finished(folder.path, metrics, role)
@@ -96,7 +100,8 @@ def _train_epochs(training: Training, saving: Saving, role: str | None) -> Gener
     _start_or_resume(training, saving.checkpoints)
     yield Started(config, training.folder.path, training.epoch, len(training.loader.inputs), role)
     with training.engine.settled():
-        training.engine.capture(training.copy_state, training.load)
+        with _errors_explained(training):
+            training.engine.capture(training.copy_state, training.load)
         while training.epoch <= config.epochs:
             began = time.monotonic()
             yield from _train_steps(training, saving)
@@ -210,6 +215,23 @@ def _broadcast_buffers(network: nn.Module) -> None:
 
 
 # ---------------------------------------------------------------- starting, saving, stopping
+
+
+@contextmanager
+def _decoding_stops(stop: Stop | None, folder: RunFolder) -> Iterator[None]:
+    """Photos may take minutes to decode, and a run that has not started has nothing to save: stop at the next photo."""
+    shown = pixel_file.on_progress
+
+    def show_or_stop(done: int, total: int) -> None:
+        shown(done, total)
+        if stop is not None and stop.signal:
+            raise Interrupted(folder.path, stop.signal)
+
+    pixel_file.on_progress = show_or_stop
+    try:
+        yield
+    finally:
+        pixel_file.on_progress = shown
 
 
 def _place_checkpoints(run: ResolvedRun, folder: RunFolder) -> ResolvedRun:
@@ -333,6 +355,9 @@ def _errors_explained(training: Training) -> Iterator[None]:
         batch = loader.order[error.step * loader.batch_size :][: loader.size(error.step)]
         original = training.samples.split.train[batch.cpu().numpy()].tolist()
         raise NotFinite(error.step, training.epoch, original) from error
+    except torch.OutOfMemoryError as error:
+        traceback.clear_frames(error.__traceback__)  # they hold the tensors of the failed step
+        raise out_of_memory(training.config, training.engine) from None
     except ValueError as error:
         if ONE_SAMPLE_IN_BATCH_NORM not in str(error):
             raise

@@ -22,7 +22,7 @@ from vista.runs import config as run_config
 from vista.runs.config import TrainConfig
 from vista.runs.folder import CONFIG, RunFolder
 from vista.training.build import is_small
-from vista.training.resolve import device_name
+from vista.training.resolve import device_name, resolve_image_size
 from vista.training.samples import load_source
 from vista.training.scheduler import Job
 
@@ -32,9 +32,16 @@ SECONDS = 600  # that a training should take
 PER_CORE, PER_GPU = 4e10, 2e13  # operations per second that a training reaches, on a CPU core and on a GPU
 FEWEST, MOST = 10, 100  # epochs
 UNKNOWN = 30  # epochs for a network whose operations are not counted, because it is custom code
+# Pretrained weights need few, small steps: with the large ones of training from scratch they would be forgotten.
+FINE_TUNING: dict[str, Any] = {
+    **run_config.ADAMW, "optimizer": "adamw", "lr": 5e-4, "backbone_lr": 5e-5, "warmup_epochs": 1.0, "epochs": 10,
+}  # fmt: skip
 DEFAULT_SIZE = folder.PHOTO_SIZE
 # Fields that differ between the defaults of today and those with which a run may have been trained.
-CHOSEN = ("method", "network", "epochs", "batch_size", "lr", "lr_schedule", "restart_epochs")
+CHOSEN = (
+    "method", "network", "epochs", "batch_size", "optimizer", "lr", "backbone_lr", "weight_decay", "warmup_epochs",
+    "lr_schedule", "restart_epochs",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -100,11 +107,22 @@ def recommend(fields: dict[str, Any]) -> tuple[dict[str, Any], str]:
         "method": "vista-light" if size.validation >= WEIGHABLE else "label-smoothing",
         "network": choose_network(size.shape, device),
         "batch_size": 32 if small else 64,
+        **(FINE_TUNING if _fine_tunes(fields) else {}),
     }
+    if "lr" in fields or fields.get("freeze") == "backbone":  # one rate for all that is trained
+        values.pop("backbone_lr", None)
+    if "warmup_epochs" in values and fields.get("epochs", FINE_TUNING["epochs"]) <= 3:
+        del values["warmup_epochs"]
     values = {name: value for name, value in values.items() if name not in fields}
-    if "epochs" not in fields:
+    if "epochs" not in {**fields, **values}:
         values["epochs"] = choose_epochs(TrainConfig(**{**values, **fields}), size, device)
     return values, _explain(values, TrainConfig(**{**values, **fields}), size, device)
+
+
+def _fine_tunes(fields: dict[str, Any]) -> bool:
+    """Whether pretrained weights are the start; SGD is left to those who ask for it."""
+    pretrained = fields.get("pretrained", TrainConfig.pretrained) and models.is_backbone(fields.get("network", ""))
+    return bool(pretrained and fields.get("optimizer", "adamw") == "adamw")
 
 
 def measure(config: TrainConfig) -> DataSize:
@@ -112,7 +130,7 @@ def measure(config: TrainConfig) -> DataSize:
     custom = source.path_of(config.data, config.root)
     if custom is not None and custom[0] == "folder":
         classes, train, own, has_test = folder.count(custom[1], config.own_validation)
-        size = config.image_size or DEFAULT_SIZE
+        size = resolve_image_size(config) or DEFAULT_SIZE
         shape: tuple[int, ...] = (3, size, size)
     else:
         data = load_source(config, config.root)
@@ -185,12 +203,14 @@ def keep_choices(jobs: Sequence[Job], given: Collection[str]) -> None:
 
 def _in_words(config: TrainConfig) -> dict[str, str]:
     """What can be chosen, in words, by field."""
+    slower = "" if config.backbone_lr is None else f" ({config.backbone_lr:g} for the pretrained layers)"
     return {
         "method": config.method,
         "network": config.network,
         "epochs": f"{config.epochs} epochs",
         "batch_size": f"batch size {config.batch_size}",
-        "lr": f"learning rate {config.lr:g}",
+        **({"optimizer": "AdamW"} if config.optimizer == "adamw" else {}),
+        "lr": f"learning rate {config.lr:g}{slower}",
     }
 
 

@@ -56,12 +56,12 @@ def resolve(config: TrainConfig) -> ResolvedRun:
         method_version=chosen.method.version,
         device=name,
         precision=precision,
-        image_size=_image_size(config),
+        image_size=resolve_image_size(config),
     )
     return ResolvedRun(config, chosen, device, identity(config))
 
 
-def _image_size(config: TrainConfig) -> int | None:
+def resolve_image_size(config: TrainConfig) -> int | None:
     """The working resolution of photos: unless given, the one that a network of transformers or timm was made for."""
     if config.image_size is not None or not models.is_backbone(config.network):
         return config.image_size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -25,7 +26,8 @@ from vista.training.engine import Engine
 from vista.training.resolve import ResolvedRun
 from vista.training.samples import Samples
 
-EVALUATION_BATCH = 1000
+EVALUATION_BATCH = 1000  # samples, fewer if they are large
+EVALUATION_VALUES = 2**24  # values of a batch: 111 photos of 224 pixels
 RNG_STREAM = 500  # separates these draws from those of loader and method
 Y = TypeVar("Y")
 R = TypeVar("R")
@@ -188,7 +190,7 @@ class Training:
     def _predict(self, network: nn.Module, inputs: Inputs, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         training = [module for module in network.modules() if module.training]  # not those of a frozen backbone
         network.eval()
-        for index in rows.split(EVALUATION_BATCH):
+        for index in rows.split(evaluation_batch(inputs.sample_shape)):
             with self.engine.autocast():
                 logits = network(inputs.clean(index))
             yield (logits if self.config.precision == "fp64" else logits.float()), index
@@ -217,6 +219,15 @@ class Training:
         n = len(self.samples.train)
         for index in torch.arange(n, device=self.device).tensor_split(-(-n // EVALUATION_BATCH)):
             yield self.samples.train.clean(index)
+
+
+def evaluation_batch(sample_shape: Sequence[int]) -> int:
+    """Samples per batch without gradients.
+
+    >>> evaluation_batch((3, 32, 32)), evaluation_batch((3, 224, 224))
+    (1000, 111)
+    """
+    return max(1, min(EVALUATION_BATCH, EVALUATION_VALUES // math.prod(sample_shape)))
 
 
 def _cloned(state: Any) -> Any:

@@ -147,7 +147,7 @@ def photos(tmp_path_factory):
     architecture = transformers.ResNetConfig(
         embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic"
     )  # fmt: skip
-    with models.seeded(0):
+    with models.seed_context(0):
         transformers.ResNetForImageClassification(architecture).save_pretrained(folder / "network")
     processor = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.3, 0.4]}
     (folder / "network/preprocessor_config.json").write_text(json.dumps(processor))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import signal
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +13,12 @@ import pytest
 from PIL import Image
 from trainings import config, ended_as, stopped, train
 
-from vista.cli import main
+from vista.cli import errors, main
+from vista.data import pixel_file
 from vista.runs.folder import RunFolder
+from vista.training import loop
 from vista.training.evaluate import evaluate, logits
+from vista.training.events import Interrupted, Stop
 from vista.training.resolve import differences, identity, resolve
 
 
@@ -119,3 +123,24 @@ def test_damaged_photos_are_left_out_if_asked_to(photos: Path, tmp_path: Path) -
     files = RunFolder(tmp_path / "run").data().files
     assert files is not None
     assert len(files) == 39
+
+
+def test_a_stop_while_photos_are_decoded_takes_effect_at_the_next_photo(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stop, decoded = Stop(), list[int]()
+
+    def press_ctrl_c(done: int, _total: int) -> None:
+        decoded.append(done)
+        stop.signal = signal.SIGINT if done == 3 else 0
+
+    monkeypatch.setattr(pixel_file, "on_progress", press_ctrl_c)
+    wanted = config(f"folder:{photos}", "ce", epochs=2, batch_size=8, validation=6, image_size=20)
+    with pytest.raises(Interrupted) as stopped_at:
+        list(loop.train(wanted, tmp_path / "run", stop))
+    assert decoded == [1, 2, 3]
+    assert pixel_file.on_progress is press_ctrl_c
+    assert not (tmp_path / "run").exists()
+    assert not list(photos.parent.glob("*.20px.pixels*")), "neither pixels nor a lock are left"
+    assert errors.report_stop(stopped_at.value) == 128 + signal.SIGINT
+    assert "the training had not started. To resume: run the same command again" in capsys.readouterr().err
