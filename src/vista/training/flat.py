@@ -21,5 +21,9 @@ def adopt(tensors: Sequence[Tensor]) -> Tensor:
     parts = flat.split([tensor.numel() for tensor in tensors])
     for tensor, like, part in zip(tensors, ordered, parts, strict=True):
         view = part.view(like.shape)
-        tensor.data = view.permute(0, 3, 1, 2) if tensor.dim() == 4 else view
+        if tensor.dim() == 4:
+            view = view.permute(0, 3, 1, 2)
+            if tensor.is_contiguous(memory_format=torch.channels_last):
+                view = view.as_strided(tensor.shape, tensor.stride())  # those of a 1x1 kernel are ambiguous
+        tensor.data = view
     return flat

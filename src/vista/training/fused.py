@@ -55,7 +55,7 @@ class _Logits(torch.autograd.Function):
         return logits
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, dlogits: Tensor) -> tuple[None, None, None]:
         ctx.step.backward(dlogits, ctx.kept)
         ctx.kept = None
@@ -78,7 +78,7 @@ class Calls:
             return
 
         def note(_module: nn.Module, inputs: tuple[Any, ...]) -> None:
-            (images,) = inputs
+            images = inputs[0]
             self.shapes.append(tuple(images.shape))
             plain = torch.is_grad_enabled() and network.training and not images.requires_grad
             self.is_plain = self.is_plain and plain
@@ -158,11 +158,15 @@ def fuse(
     from vista.training.kernels.resnet import ResNetStep
 
     averaged: Any = None if average is None else average.network
-    step = ResNetStep(
-        network, optimizer, averaged, None if average is None else average.step,
-        0.0 if average is None else average.decay, batch_size=batch_size, pixels=calls.shapes[0][2],
-    )  # fmt: skip
-    with torch.no_grad():  # chooses the tiles here: a backward pass in autograd's thread could not capture graphs
-        logits, kept = step.forward(torch.zeros(calls.shapes[0], device=device))
-        step.backward(torch.zeros_like(logits), kept)
+    try:
+        step = ResNetStep(
+            network, optimizer, averaged, None if average is None else average.step,
+            0.0 if average is None else average.decay, batch_size=batch_size, pixels=calls.shapes[0][2],
+        )  # fmt: skip
+        with torch.no_grad():  # chooses the tiles here: a backward pass in autograd's thread could not capture graphs
+            logits, kept = step.forward(torch.zeros(calls.shapes[0], device=device))
+            step.backward(torch.zeros_like(logits), kept)
+    except Exception as error:  # of Triton's compiler, which has errors of many kinds; torch's kernels always work
+        warnings.warn(f"the fast kernels failed ({error!r}): training uses torch's, which are slower", stacklevel=2)
+        return None
     return FusedNetwork(network, step)

@@ -53,11 +53,13 @@ def make_sgd(network: nn.Module, **options: Any) -> torch.optim.Optimizer:
 
 
 def test_adopted_tensors_keep_their_values_and_share_memory() -> None:
-    network = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Linear(4, 5)).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    layers = nn.Conv2d(2, 3, 3), nn.Conv2d(2, 3, 1), nn.Linear(4, 5)
+    network = nn.Sequential(*layers).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     before = copy.deepcopy(network.state_dict())
+    strides = [parameter.stride() for parameter in network.parameters()]
     flat = adopt(list(network.parameters()))
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
-    assert network[0].weight.is_contiguous(memory_format=torch.channels_last)
+    assert [parameter.stride() for parameter in network.parameters()] == strides  # operations on lists need equal ones
     flat.mul_(2)
     network.load_state_dict(network.state_dict())
     assert all(torch.equal(value, 2 * before[name]) for name, value in network.state_dict().items())
@@ -137,6 +139,7 @@ def test_the_losss_gradient_reaches_the_kernels_and_other_attributes_the_network
     loss.backward()
     logits = images.flatten(1)[:, :CLASSES].requires_grad_()
     F.cross_entropy(logits, labels).backward()
+    assert logits.grad is not None
     assert torch.equal(step.dlogits, logits.grad)
     assert step.kept == 4
     assert together.num_features == 512

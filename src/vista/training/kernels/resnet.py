@@ -44,7 +44,7 @@ def _microseconds(tile: Tile, launch: Callable[[Tile], None]) -> float:
     except triton.runtime.errors.OutOfResources:  # the chip has less shared memory than this tile needs
         return float("inf")
     torch.cuda.synchronize()
-    graph, took = torch.cuda.CUDAGraph(), []
+    graph, took = torch.cuda.CUDAGraph(), list[float]()
     with torch.cuda.graph(graph):
         for _ in range(10):
             launch(tile)
@@ -73,9 +73,9 @@ class Group:
 
     def __init__(
         self,
-        parameters: Sequence[nn.Parameter],
+        parameters: Sequence[Tensor],
         optimizer: torch.optim.Optimizer,
-        averages: Sequence[nn.Parameter],
+        averages: Sequence[Tensor],
         copies: bool = True,
         row: tuple[int, int] = (1, 1),
     ) -> None:
@@ -202,20 +202,12 @@ class ResNetStep:
     # ------------------------------------------------------------ storage
 
     def _adopt(self, network: ResNet, optimizer: torch.optim.Optimizer, average: ResNet | None) -> None:
-        pairs, averaged = conv_and_norm(network), [] if average is None else conv_and_norm(average)
-        heads = [n.head for n in (network, average) if n is not None]
-
-        def matrices(found: list[tuple[nn.Conv2d, nn.BatchNorm2d]], head: nn.Linear) -> list[nn.Parameter]:
-            return [*(conv.weight for conv, _ in found[1:]), head.weight]
-
-        def vectors(found: list[tuple[nn.Conv2d, nn.BatchNorm2d]], head: nn.Linear) -> list[nn.Parameter]:
-            return [*(vector for _, norm in found for vector in (norm.weight, norm.bias)), head.bias]
-
-        stem, main, small = (
-            Group([pairs[0][0].weight], optimizer, [c.weight for c, _ in averaged[:1]], row=(TAPS, COLUMNS)),
-            Group(matrices(pairs, heads[0]), optimizer, matrices(averaged, heads[1]) if averaged else []),
-            Group(vectors(pairs, heads[0]), optimizer, vectors(averaged, heads[1]) if averaged else [], copies=False),
-        )
+        pairs = conv_and_norm(network)
+        averaged = [] if average is None else conv_and_norm(average)
+        own, theirs = parts(network), ([], [], []) if average is None else parts(average)
+        stem = Group(own[0], optimizer, theirs[0], row=(TAPS, COLUMNS))
+        main = Group(own[1], optimizer, theirs[1])
+        small = Group(own[2], optimizer, theirs[2], copies=False)
         self.groups = (stem, main, small)
         self.running = adopt(statistics(pairs))
         self.average_running = adopt(statistics(averaged)) if averaged else None
@@ -241,7 +233,7 @@ class ResNetStep:
             self.blocks.append((self.layers[at], self.layers[at + 1], self.layers[at + 2] if has_shortcut else None))
             at += 2 + has_shortcut
         self.head_weight, self.head_gradient = weights[-1], gradients[-1]
-        self.head_bias, self.head_bias_gradient = heads[0].bias.detach(), vector_gradients[-1]
+        self.head_bias, self.head_bias_gradient = network.head.bias.detach(), vector_gradients[-1]
 
     def refresh(self) -> None:
         """Write the bf16 copies, after the weights changed otherwise than by :meth:`update`."""
@@ -325,7 +317,7 @@ class ResNetStep:
     def _tiles(self, outputs: int, size: int) -> list[Tile]:
         """Tiles of a convolution worth trying: channels, pixels, warps, stages."""
         pixels = self.batch_size * size * size
-        tiles = [(64, 256, 4, 4), (64, 256, 4, 2), (64, 128, 4, 4), (64, 64, 4, 6)]
+        tiles: list[Tile] = [(64, 256, 4, 4), (64, 256, 4, 2), (64, 128, 4, 4), (64, 64, 4, 6)]
         if outputs > 64:
             tiles += [(128, 256, 8, 4), (128, 128, 8, 3), (128, 128, 8, 6)]
         enough = [t for t in tiles if pixels % t[1] == 0 and self.G * pixels // t[1] * (outputs // t[0]) >= 60]
@@ -500,6 +492,14 @@ def conv_and_norm(network: ResNet) -> list[tuple[nn.Conv2d, nn.BatchNorm2d]]:
         if not isinstance(block.shortcut, nn.Identity):
             pairs.append(block.shortcut)
     return [(pair[0], pair[1]) for pair in pairs]
+
+
+def parts(network: ResNet) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """The weights of the stem, all other matrices, and all vectors."""
+    pairs = conv_and_norm(network)
+    convolutions: list[Tensor] = [conv.weight for conv, _ in pairs]
+    vectors: list[Tensor] = [vector for _, norm in pairs for vector in (norm.weight, norm.bias)]
+    return convolutions[:1], [*convolutions[1:], network.head.weight], [*vectors, network.head.bias]
 
 
 def statistics(pairs: list[tuple[nn.Conv2d, nn.BatchNorm2d]]) -> list[Tensor]:
