@@ -83,7 +83,8 @@ def measure(torch_kernels: bool) -> dict[str, Any]:
     for name, (_, microseconds) in kernels.items():
         kinds[kind_of(name)] += microseconds
     return {
-        "what": "step profile", "kernels_of": kernels_of, "network": "resnet18", "batch_size": BATCH, "environment": where,
+        "what": "step profile", "kernels_of": kernels_of, "network": "resnet18", "batch_size": BATCH,
+        "environment": where,
         "step_microseconds": 1e6 * step,
         "kinds": dict(sorted(kinds.items(), key=lambda kind: -kind[1])),
         "kernels": [
