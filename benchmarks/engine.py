@@ -20,7 +20,7 @@ import torch
 from vista.runs.config import TrainConfig, preset
 from vista.runs.environment import environment
 from vista.runs.folder import RunFolder
-from vista.training import build
+from vista.training import build, fused
 from vista.training.events import EpochEnded
 from vista.training.loop import train
 from vista.training.resolve import resolve
@@ -83,10 +83,25 @@ def epoch_seconds(config: TrainConfig, folder: Path) -> float:
     return statistics.median(t["train_seconds"] + t["evaluate_seconds"] for t in timings)
 
 
+def measure_torch_kernels(config: TrainConfig, folder: Path, steps: int, at_once: int) -> dict[str, float]:
+    """The same runs without kernels of our own."""
+    fused.ENABLED = False
+    try:
+        runs = [prepared(replace(config, seed=seed), folder / str(seed)) for seed in range(at_once)]
+        return {
+            "ce_images_per_second_torch_kernels": steps_per_second(runs[:1], steps) * config.batch_size,
+            f"{at_once}_runs_images_per_second_torch_kernels": steps_per_second(runs, steps // 2) * config.batch_size,
+        }
+    finally:
+        fused.ENABLED = True
+
+
 def measure(config: TrainConfig, folder: Path, steps: int, epochs: int, at_once: int) -> dict[str, Any]:
     ce, vista = replace(config, method="ce", options={}), replace(config, method="vista", options={})
     result: dict[str, Any] = {}
     if at_once > 1:
+        if torch.cuda.is_available() and fused.ENABLED:
+            result |= measure_torch_kernels(ce, folder / "torch", steps, at_once)
         first = prepared(ce, folder / "ce")
         result["ce_images_per_second"] = steps_per_second([first], steps) * config.batch_size
         second = prepared(vista, folder / "vista")

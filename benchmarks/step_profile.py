@@ -21,11 +21,20 @@ from torch.profiler import ProfilerActivity, profile
 
 from vista.runs.config import TrainConfig
 from vista.runs.environment import environment
+from vista.training import fused
 from vista.training.scheduler import deterministic
 
 TIMED, PROFILED = 200, 20  # steps
 NAME = 120  # characters kept of a kernel's name; template arguments can be very long
-KINDS = {  # the first matching pattern determines the kind
+KINDS = {  # the first matching pattern determines the kind; the names of our kernels stand for themselves
+    "convolution, forward and gradient of inputs": "^convolve$",
+    "convolution, gradient of weights": "^(weight_gradient|add_splits)$",
+    "batch normalisation, sums": "^normalise_(ready|back_sums|back_ready)$",
+    "batch normalisation, ReLU and sums of branches": "^normalise(_back)?$",
+    "optimiser": "^update_weights$",
+    "batch": "^(_shift|columns)$",
+}
+TORCH_KINDS = {
     "convolution, gradient of weights": "wgrad",
     "convolution, gradient of inputs": "dgrad",
     "convolution, forward": "fprop|convolve|ImplicitGemm",
@@ -38,7 +47,8 @@ OTHER = "other: batch, loss, classifier"
 
 
 def kind_of(kernel: str) -> str:
-    return next((kind for kind, pattern in KINDS.items() if re.search(pattern, kernel)), OTHER)
+    patterns = [*KINDS.items(), *TORCH_KINDS.items()]
+    return next((kind for kind, pattern in patterns if re.search(pattern, kernel)), OTHER)
 
 
 def by_kernel(
@@ -51,7 +61,8 @@ def by_kernel(
     return {name: (len(times) / steps, sum(times) / steps) for name, times in found.items()}
 
 
-def measure() -> dict[str, Any]:
+def measure(torch_kernels: bool) -> dict[str, Any]:
+    fused.ENABLED = not torch_kernels
     with tempfile.TemporaryDirectory() as folder, deterministic(False):
         data = Path(folder) / "images.npz"
         random_images(data, SAMPLES["cuda"])
@@ -66,12 +77,14 @@ def measure() -> dict[str, Any]:
                 training.engine.advance(PROFILED)
                 wait()
         where = environment(training.device)
+    kernels_of = "torch" if training.engine.fused is None else "vista"
     kernels = by_kernel(watched.events(), PROFILED)
     kinds: dict[str, float] = defaultdict(float)
     for name, (_, microseconds) in kernels.items():
         kinds[kind_of(name)] += microseconds
     return {
-        "what": "step profile", "network": "resnet18", "batch_size": BATCH, "environment": where,
+        "what": "step profile", "kernels_of": kernels_of, "network": "resnet18", "batch_size": BATCH,
+        "environment": where,
         "step_microseconds": 1e6 * step,
         "kinds": dict(sorted(kinds.items(), key=lambda kind: -kind[1])),
         "kernels": [
@@ -84,10 +97,11 @@ def measure() -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, metavar="FILE", help="file of the record")
+    parser.add_argument("--torch-kernels", action="store_true", help="profile the step with torch's kernels")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         raise SystemExit("step_profile needs a CUDA device: steps on the CPU are not captured")
-    record = measure()
+    record = measure(options.torch_kernels)
     print(f"One step takes {record['step_microseconds']:.0f} microseconds. Kernels, in microseconds:")
     for kind, microseconds in record["kinds"].items():
         print(f"{microseconds:8.1f}  {kind}")

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from vista.core import collectives
 from vista.core.losses import wide
+from vista.core.triton_support import triton_works
 
 MISSING = -1  # class of a sample that was not predicted in an epoch
 LARGEST_MEAN = 2**31  # bytes; with more samples x classes the mean prediction is not kept
@@ -41,6 +42,11 @@ class Evidence:
     @torch.no_grad()
     def record(self, logits: Tensor, index: Tensor) -> None:
         """Record the predictions ``logits`` ``[B, K]`` of the samples ``index`` ``[B]``, each of which occurs once."""
+        if logits.is_cuda and logits.dtype is not torch.float64 and triton_works(logits.device):
+            from vista.core import evidence_kernel
+
+            evidence_kernel.record(logits.contiguous(), index, self.current, self.count, self.total)
+            return
         probs = wide(logits.detach()).softmax(dim=-1).float()
         self.current.index_copy_(0, index, probs.argmax(dim=-1).int())
         self.count.index_copy_(0, index, self.count.index_select(0, index) + 1)

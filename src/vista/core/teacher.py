@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import subprocess
 from collections.abc import Mapping
-from types import ModuleType
 from typing import Literal, get_args
 
 import torch
@@ -13,6 +10,7 @@ from torch import Tensor
 
 from vista.core.losses import one_hot
 from vista.core.topk import unpack
+from vista.core.triton_support import triton_works
 
 Weights = Literal["coverage", "accuracy", "uniform"]
 WEIGHTS: tuple[Weights, ...] = get_args(Weights)
@@ -55,9 +53,12 @@ def teacher(predictions: Mapping[int, Tensor], weights: Mapping[int, float], out
     states, shares = [predictions[s] for s in order], [weights[s] for s in order]
     total = torch.empty(states[0].shape, dtype=torch.float32, device=states[0].device) if out is None else out
     packed = states[0].dtype == torch.int32
-    if total.is_cuda and not packed and (kernel := _kernel(total.device)) and kernel.can_sum(states, total):
-        kernel.fused_sum(states, shares, total)
-        return total.div_(total.sum(dim=1, keepdim=True))
+    if total.is_cuda and not packed and triton_works(total.device):
+        from vista.core import teacher_kernel
+
+        if teacher_kernel.can_sum(states, total):
+            teacher_kernel.fused_sum(states, shares, total)
+            return total.div_(total.sum(dim=1, keepdim=True))
     rows = len(total) if total.is_cuda else min(len(total), ROWS_PER_CPU_THREAD * torch.get_num_threads())
     rows = min(rows, ROWS_UNPACKED) if packed else rows
     summand = torch.empty(rows, total.shape[1], dtype=torch.float32, device=total.device)
@@ -68,19 +69,6 @@ def teacher(predictions: Mapping[int, Tensor], weights: Mapping[int, float], out
             part.add_(unpack(state, part.shape[1], dense) if packed else dense.copy_(state), alpha=share)
         part.div_(part.sum(dim=1, keepdim=True))
     return total
-
-
-@functools.cache
-def _kernel(device: torch.device) -> ModuleType | None:
-    """Return the fused kernel after a trial on one number, or ``None`` if Triton or its compiler is missing."""
-    two, out = torch.full((1,), 2.0, device=device), torch.zeros(1, device=device)
-    try:
-        from vista.core import teacher_kernel
-
-        teacher_kernel.fused_sum([two, two], [1.0, 0.5], out)
-    except (ImportError, RuntimeError, OSError, subprocess.SubprocessError):
-        return None
-    return teacher_kernel if out.item() == 3.0 else None
 
 
 def blend(hard: Tensor, soft: Tensor, beta: float) -> Tensor:

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vista.core.triton_support import triton_works
 from vista.data import augment
 from vista.data.augment import Augmentation, CutMix
 from vista.data.balance import balanced_order, check_balance
@@ -84,6 +85,10 @@ class Inputs:
         values, rows = self._rows(index)
         if self.image_size is None:
             geometry, colors = draws[: augment.SHIFT_DRAWS], draws[augment.SHIFT_DRAWS :]
+            if values.is_cuda and not rotates and not len(colors) and triton_works(values.device):
+                from vista.data import batch_kernel
+
+                return batch_kernel.shifted(values, rows, geometry, self._scale, self._shift).permute(0, 3, 1, 2)
             images = augment.gather(values, rows, geometry, rotates)
         else:
             geometry, colors = draws[: augment.CROP_DRAWS], draws[augment.CROP_DRAWS :]

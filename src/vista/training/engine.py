@@ -19,6 +19,7 @@ from vista.core import collectives
 from vista.core.validation import first_few
 from vista.data.loader import Loader
 from vista.methods import Method, WholeBatch
+from vista.training.fused import Calls, FusedNetwork, fuse
 from vista.training.optimization import clip_gradients
 from vista.training.weight_average import WeightAverage
 
@@ -62,7 +63,9 @@ class Engine:
         self.steps_done = 0
         self.captures = capture and device.type == "cuda" and method.capturable and loader.is_fully_on_device
         self.captures = self.captures and collectives.world_size() == 1
-        self._compiled: Any = torch.compile(network, dynamic=False) if compile_network and self.captures else network
+        self.compiles = compile_network and self.captures
+        self._compiled: Any = torch.compile(network, dynamic=False) if self.compiles else network
+        self.fused: FusedNetwork | None = None  # the same network with kernels of our own, for full batches
         self._graphs: dict[tuple[int, bool], torch.cuda.CUDAGraph] = {}  # by size and whether the optimiser steps
         self._batches_per_step: list[int] = []
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -75,6 +78,8 @@ class Engine:
         self.rates.copy_(torch.tensor(rates))
         self.counter.fill_(steps_done)
         self.losses[steps_done:] = 0
+        if self.fused is not None:  # the weights may come from a checkpoint, or a method may have changed them
+            self.fused.step.refresh()
 
     def advance(self, steps: int) -> None:
         """Execute, or on CUDA enqueue, this number of steps."""
@@ -166,11 +171,17 @@ class Engine:
             self.losses.index_copy_(0, self.counter, loss.detach().float().view(1))
             if self.device.type != "cuda" and not bool(torch.isfinite(loss)):
                 raise NotFinite(self.steps_done)
+            if self.fused is not None and network is not self.fused:  # the short last batch
+                self.fused.step.take_gradients()
         if ends_group:
             self._update_weights()
         self.counter += 1
 
     def _update_weights(self) -> None:
+        if self.fused is not None:
+            self.fused.step.update()
+            self.method.after_step(self.network)
+            return
         if collectives.active():
             collectives.sum_gradients(self._parameters())
         if self.clip_grad:
@@ -205,14 +216,20 @@ class Engine:
         if not self.captures or self._graphs:
             return
         before = keep()
-        self._learn_batches_per_step()
+        calls = self._learn_batches_per_step()
+        if self._can_fuse():
+            self.fused = fuse(self.network, self.optimizer, self.average, calls, self.loader.size(0))
         with self._without_batch_counters():
             self._record_graphs()
         self.optimizer.zero_grad(set_to_none=self.accumulate == 1)
         restore(before)
 
+    def _can_fuse(self) -> bool:
+        """Whether this is a plain step, apart from network and optimiser."""
+        return self.compiles and self.precision == "bf16" and self.accumulate == 1 and not self.clip_grad
+
     def _record_graphs(self) -> None:
-        sizes = {self.loader.size(0): self._compiled}
+        sizes = {self.loader.size(0): self._compiled if self.fused is None else self.fused}
         if self.loader.short and self.loader.full_steps:
             sizes[self.loader.short] = self.network  # one step per epoch is not worth a compilation
         kinds = {
@@ -258,13 +275,16 @@ class Engine:
             for module, count in counters:
                 module._buffers["num_batches_tracked"] = count
 
-    def _learn_batches_per_step(self) -> None:
-        """Count how often a step calls each BatchNorm: some methods run several batches per step."""
+    def _learn_batches_per_step(self) -> Calls:
+        """Count how often a step calls the network and each BatchNorm: some methods run several batches per step."""
         counts = [count for _, count in self._counters()]
         at_first = [int(count) for count in counts]
         self.counter.zero_()
-        self._captured_step(self.loader.size(0), True, self.network)
+        calls = Calls()
+        with calls.counted(self.network):
+            self._captured_step(self.loader.size(0), True, self.network)
         self._batches_per_step = [int(count) - first for count, first in zip(counts, at_first, strict=True)]
+        return calls
 
     def _count_batches(self, steps: int) -> None:
         for (_, count), per_step in zip(self._counters(), self._batches_per_step, strict=True):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from vista.core import evidence as evidence_module
 from vista.core.evidence import Evidence
 
 CPU = torch.device("cpu")
@@ -65,3 +66,24 @@ def test_a_checkpoint_of_an_older_version_leaves_its_epochs_missing() -> None:
 @pytest.mark.parametrize(("classes", "kind"), [(128, np.int8), (129, np.int16), (40_000, np.int32)])
 def test_classes_are_stored_in_the_smallest_type(classes: int, kind: type) -> None:
     assert Evidence(1, classes, CPU).dtype is kind
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("classes", [2, 100, 1000])
+def test_one_kernel_records_what_torch_records(
+    classes: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator, device = torch.Generator("cuda").manual_seed(0), torch.device("cuda")
+    plain, fused = Evidence(500, classes, device), Evidence(500, classes, device)
+    for _ in range(3):
+        index = torch.randperm(500, generator=generator, device=device)[:64]
+        logits = torch.randn(64, classes, generator=generator, device=device).to(dtype)
+        monkeypatch.setattr(evidence_module, "triton_works", lambda _device: True)
+        fused.record(logits, index)
+        monkeypatch.setattr(evidence_module, "triton_works", lambda _device: False)
+        plain.record(logits, index)
+    assert torch.equal(fused.current, plain.current)
+    assert torch.equal(fused.count, plain.count)
+    torch.testing.assert_close(fused.total, plain.total, atol=1e-6, rtol=1e-5)

@@ -12,6 +12,7 @@ from torch import Tensor
 from vista import functional
 from vista.core import teacher as teacher_module
 from vista.core.teacher import blend, normalise, smooth, teacher
+from vista.core.triton_support import triton_works
 
 
 def predictions(states: int, rows: int, classes: int, seed: int = 0) -> dict[int, Tensor]:
@@ -112,7 +113,7 @@ def test_a_teacher_of_nobody_is_refused() -> None:
 def test_without_triton_there_is_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)
     monkeypatch.delitem(sys.modules, "vista.core.teacher_kernel", raising=False)
-    assert teacher_module._kernel.__wrapped__(torch.device("cpu")) is None
+    assert not triton_works.__wrapped__(torch.device("cpu"))
 
 
 @pytest.mark.cuda
@@ -126,9 +127,9 @@ def test_on_a_card_one_kernel_gives_the_sum_of_one_state_after_another(
     generator, shape = torch.Generator("cuda").manual_seed(states), (rows, 10)
     past = {s: torch.rand(shape, generator=generator, device="cuda").to(dtype) for s in range(states)}
     weights = normalise({s: s + 1.0 for s in past})
-    assert teacher_module._kernel(past[0].device) is not None
+    assert triton_works(past[0].device)
     fused = teacher(past, weights)
-    monkeypatch.setattr(teacher_module, "_kernel", lambda _device: None)
+    monkeypatch.setattr(teacher_module, "triton_works", lambda _device: False)
     torch.testing.assert_close(fused, teacher(past, weights), atol=1e-7, rtol=1e-6)
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from vista.data import augment
+from vista.data import loader as loader_module
 from vista.data.augment import Augmentation, CutMix
 from vista.data.loader import Inputs, LoadedBatch, Loader, classmates
 
@@ -278,3 +279,22 @@ def test_a_memory_map_stays_on_disk_and_gives_the_same_images(tmp_path) -> None:
     draws = torch.tensor([[1.0, 0.0, -1.0], [0.0, 1.0, 1.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
     assert torch.equal(streamed.clean(index), resident.clean(index))
     assert torch.equal(streamed.augmented(index, draws, False), resident.augmented(index, draws, False))
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.parametrize("shape", [(32, 32, 3), (28, 20, 1), (64, 64, 3)])
+def test_one_kernel_makes_the_batch_that_torch_makes(
+    shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = np.random.default_rng(0).integers(0, 256, (50, *shape), dtype=np.uint8)
+    mean, std = (0.5, 0.4, 0.3)[: shape[2]], (0.2, 0.3, 0.25)[: shape[2]]
+    inputs = Inputs(values, mean, std, torch.device("cuda"), torch.float32)
+    draws = augment.draw(Augmentation(), 40, torch.Generator().manual_seed(0)).cuda()
+    index = torch.randperm(50)[:40].cuda()
+    made = {}
+    for works in (True, False):
+        monkeypatch.setattr(loader_module, "triton_works", lambda _device, works=works: works)
+        made[works] = inputs.augmented(index, draws, rotates=False)
+    assert torch.equal(made[True], made[False])
+    assert made[True].stride() == made[False].stride()
