@@ -15,7 +15,7 @@ ROWS = [
     ("torchrun", "{stops} stop by the launcher of `torchrun`", "{resumed} resumed to the same bytes"),
     (
         "power loss",
-        "{losses:,} states that a power loss may leave, in {operations} operations of {entries} recorded runs",
+        "{losses:,} states that a power loss may leave, in {operations:,} operations of {entries} recorded runs",
         "{kept:,} kept every complete checkpoint; all {resumed} that were then trained to the end had the same bytes",
     ),
     (

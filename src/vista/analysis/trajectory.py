@@ -34,11 +34,6 @@ def deviation_gap(correct: Matrix) -> Floats:
     return coverage.deviation_gap(coverage.pack(_checked(correct)), correct.shape[1])
 
 
-def end_of_training_coverage(correct: Matrix) -> Counts:
-    r"""Marginal coverage :math:`\Delta_s` of every state, from one sweep over all of them."""
-    return coverage.sweep(coverage.pack(_checked(correct)))
-
-
 def credit(correct: Matrix, tau: float = 0.0, order: coverage.Order = "accuracy") -> Counts:
     r"""Replay Algorithm 2.
 
@@ -89,15 +84,6 @@ def smooth_weights(weights: Floats, smoothing: int) -> Floats:
 def lifespans(table: Counts | Floats) -> Counts:
     """Number of epochs in which each state was an anchor, from :func:`credit` or :func:`anchor_weights`."""
     return np.asarray((table > 0).sum(axis=0))
-
-
-def by_age(table: Counts) -> Counts:
-    """Credit by age ``[E, E]``: row a, column s - 1 holds the credit of state s at epoch s + a, or 0 past the end."""
-    epochs = len(table)
-    aged = np.zeros_like(table)
-    for s in range(epochs):
-        aged[: epochs - s, s] = table[s:, s]
-    return aged
 
 
 def bytes_of(anchors: Counts, samples: int, classes: int) -> Counts:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dataclasses
+import functools
+import inspect
 import io
+import itertools
 import re
+import shutil
+import sys
+import textwrap
 import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -50,15 +57,69 @@ class Output:
 def parse(kind: type[T], argv: Sequence[str], command: str, about: str, default: T | None = None) -> T:
     """Parse ``argv`` into the dataclass ``kind``; ``--help`` raises SystemExit, invalid options ValueError."""
     given: dict[str, Any] = {} if default is None else {"default": default}
-    marks, printed = (tyro.conf.OmitArgPrefixes,), io.StringIO()
+    marks, printed, shown = (tyro.conf.OmitArgPrefixes,), io.StringIO(), _Terminal()
+    name = f"vista {command}"
     try:
-        with contextlib.redirect_stderr(printed):
-            read: T = tyro.cli(kind, args=list(argv), prog=f"vista {command}", description=about, config=marks, **given)
+        with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(shown):
+            read: T = tyro.cli(_with_help(kind), args=list(argv), prog=name, description=about, config=marks, **given)
     except SystemExit as error:
-        if not error.code:
+        if not error.code:  # --help
+            print(_wrapped(shown.getvalue()), end="")
             raise
         raise ValueError(f"{_parser_error(kind, printed.getvalue())} (see `vista {command} --help`)") from None
     return read
+
+
+class _Terminal(io.StringIO):
+    """A buffer for the help, which has the characters and colours that the terminal can show."""
+
+    encoding = property(lambda self: getattr(sys.__stdout__, "encoding", None))  # type: ignore[assignment]
+
+    def isatty(self) -> bool:
+        return sys.__stdout__ is not None and sys.__stdout__.isatty()
+
+
+def _wrapped(text: str) -> str:
+    """The help with usage and description wrapped at words; the parser wraps only what it puts into boxes."""
+    columns = shutil.get_terminal_size().columns
+    lines = (
+        textwrap.fill(line, columns) if line[:1].isalpha() or line[:1] in "`-" else line for line in text.splitlines()
+    )
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines) + "\n")
+
+
+@functools.cache
+def _with_help(kind: type[T]) -> type[T]:
+    """Annotate the fields of a dataclass of options, and of its groups, with their docstrings as single lines.
+
+    The parser finds the docstrings itself, but keeps the line breaks of the source. An empty default is not shown.
+    """
+    hints = typing.get_type_hints(kind, include_extras=True)
+    for hint in hints.values():
+        if dataclasses.is_dataclass(hint):
+            _with_help(typing.cast(type, hint))
+    empty = {field.name for field in dataclasses.fields(kind) if field.default in (None, ())}  # type: ignore[arg-type]
+    for name, text in explanations(kind).items():
+        default = "" if name in empty else None  # "(default: None)" says less than nothing
+        kind.__annotations__[name] = Annotated[hints[name], tyro.conf.arg(help=text, help_behavior_hint=default)]
+    return kind
+
+
+def explanations(kind: type) -> dict[str, str]:
+    """The docstring of each field of a dataclass and of its bases."""
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__[:-1]):
+        try:
+            body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+        except (OSError, TypeError):  # a class without a source file
+            continue
+        statements = body.body if isinstance(body, ast.ClassDef) else []
+        for line, below in itertools.pairwise(statements):
+            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+                match below:
+                    case ast.Expr(value=ast.Constant(value=str() as text)):
+                        found[line.target.id] = " ".join(text.split())
+    return found
 
 
 def _parser_error(kind: type, box: str) -> str:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-import inspect
-import itertools
 import json
-import textwrap
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -17,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vista.cli import terminal
-from vista.cli.arguments import method_flag, parse
+from vista.cli.arguments import explanations, method_flag, parse
 from vista.methods import Chosen, Method, available, choose
 
 
@@ -89,23 +85,6 @@ def _explain(chosen: Chosen, as_json: bool) -> int:
 
 def _in_words(options: dict[str, Any]) -> str:
     return ", ".join(f"{key}={value}" for key, value in options.items())
-
-
-def explanations(kind: type) -> dict[str, str]:
-    """The docstring of each field of a dataclass and of its bases."""
-    found: dict[str, str] = {}
-    for base in reversed(kind.__mro__[:-1]):
-        try:
-            body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
-        except (OSError, TypeError):  # a class without a source file
-            continue
-        statements = body.body if isinstance(body, ast.ClassDef) else []
-        for line, below in itertools.pairwise(statements):
-            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-                match below:
-                    case ast.Expr(value=ast.Constant(value=str() as text)):
-                        found[line.target.id] = " ".join(text.split())
-    return found
 
 
 def describe(name: str, method: type[Method]) -> dict[str, Any]:

@@ -30,11 +30,11 @@ Name = Literal["accuracy", "forgetting", "timeline", "marginal-coverage", "contr
 
 @dataclass(frozen=True)
 class Report:
-    runs: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="RUN...")]
+    runs: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="RUN...", help_behavior_hint="")]
     """Runs to draw; runs that differ only in their seeds are drawn as one, with whiskers."""
-    out: Annotated[str | None, tyro.conf.arg(aliases=["-o"], metavar="FILE")] = None
+    out: Annotated[str | None, tyro.conf.arg(aliases=["-o"], metavar="FILE", help_behavior_hint="")] = None
     """The page, an .html file; default: report.html in the folder of the runs. With --figures no page by default."""
-    figures: Annotated[str | None, tyro.conf.arg(metavar="DIR")] = None
+    figures: Annotated[str | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="")] = None
     """Write the figures to this folder."""
     formats: tuple[drawing.Format, ...] = ("png", "svg", "pdf")
     """File formats of the figures."""

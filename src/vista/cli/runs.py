@@ -33,7 +33,7 @@ class Runs:
 
 @dataclass(frozen=True)
 class Delete:
-    runs: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="RUN...")]
+    runs: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="RUN...", help_behavior_hint="")]
     """Run folders."""
     yes: bool = False
     """Do not ask for confirmation."""

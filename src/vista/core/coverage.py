@@ -70,7 +70,7 @@ def check_tau(tau: float) -> float:
     return tau
 
 
-def admit(
+def add_state(
     states: Sequence[int],
     bits: Bits,
     epoch: int,
@@ -110,7 +110,7 @@ def light(bits: Bits, m: int, tau: float, order: Order = "accuracy") -> Iterator
     """
     tau, kept, rows = check_tau(tau), list[int](), bits[:0]
     for t in range(1, len(bits) + 1):
-        kept, counts, rows = admit(kept, rows, t, bits[t - 1 : t], m=m, tau=tau, order=order)
+        kept, counts, rows = add_state(kept, rows, t, bits[t - 1 : t], m=m, tau=tau, order=order)
         yield dict(zip(kept, counts.tolist(), strict=True))
 
 

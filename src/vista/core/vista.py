@@ -501,7 +501,7 @@ class Vista:
 
     def _add_state(self, epoch: int, correct: NDArray[np.bool_]) -> None:
         """Add the newest state, prune states that add too little, and delete their predictions."""
-        self._states, counts, self._bits = coverage.admit(
+        self._states, counts, self._bits = coverage.add_state(
             self._states,
             self._bits,
             epoch,

@@ -55,13 +55,15 @@ from vista.core.losses import (
     rows_with_target,
     smooth_targets,
     soft_cross_entropy,
+    wide,
 )
 from vista.core.store import WrittenOnce
+from vista.core.teacher import adapt_targets
 from vista.models.staged import check_stages
 
 __all__ = [
-    "Batch", "EarlierRun", "EpochEnd", "Family", "LastPrediction", "Method", "Task", "WholeBatch", "WrittenOnce",
-    "check_below_one",
+    "Batch", "EarlierRun", "EpochEnd", "Family", "LastPrediction", "Method", "RunningTargets", "Task", "WholeBatch",
+    "WrittenOnce", "check_below_one",
 ]  # fmt: skip
 
 Family = Literal["plain", "teacher-free", "current epoch", "past epochs", "noise-robust", "ours"]
@@ -332,6 +334,41 @@ class LastPrediction(Method):
         losses, probs = cross_entropy_and_probs(self.observe(batch, network(batch.x)), self.weigh_targets(targets))
         self.memory.index_copy_(0, batch.index, probs.to(self.memory.dtype))
         return reduce(losses, "mean", None, rows)
+
+    def final_teacher(self) -> Tensor:
+        return self.memory
+
+
+class RunningTargets(Method):
+    """Base of methods whose targets move from the label to a running mean of predictions.
+
+    Their options are ``momentum``, the weight of the old target in each update, and ``start``, the share of the epochs
+    in which targets stay the labels.
+    """
+
+    keeps = "N x K float32"
+    composes_with_cutmix = False
+    sample_buffers = ("memory",)
+
+    memory: Tensor  # targets [N, K]
+    momentum: Tensor
+
+    def __init__(self, task: Task, network: nn.Module, config: Any) -> None:
+        super().__init__(task, network, config)
+        self.register_buffer("memory", task.one_hot(torch.arange(task.num_samples, device=task.device)))
+        self.register_buffer("momentum", torch.ones((), device=task.device))
+
+    def begin_epoch(self, epoch: int) -> None:
+        started = (epoch - 1) / self.task.epochs >= self.config.start
+        self.momentum.fill_(self.config.momentum if started else 1.0)
+
+    @torch.no_grad()
+    def update_targets(self, logits: Tensor, index: Tensor) -> Tensor:
+        """Move the targets of a batch towards its predictions, and return them."""
+        probs = wide(logits).softmax(dim=1).to(self.memory.dtype)
+        targets = adapt_targets(self.memory.index_select(0, index), probs, self.momentum)
+        self.memory.index_copy_(0, index, targets)
+        return targets
 
     def final_teacher(self) -> Tensor:
         return self.memory

@@ -97,7 +97,7 @@ class VistaEma(Method):
 
     def end_epoch(self, end: EpochEnd) -> dict[str, Any]:
         """Add the new state, prune, and pull the network towards the anchors' mean, except after the last epoch."""
-        weights = self._admit(end)
+        weights = self._add_state(end)
         share = min(beta(end.epoch, self.task.epochs, self.config.k), self.config.cap)
         if weights and share > 0 and end.epoch < self.task.epochs:
             average = average_weights(self._states, weights)
@@ -106,11 +106,11 @@ class VistaEma(Method):
         named = {str(state): weight for state, weight in weights.items()}
         return {"beta": share, "anchors": len(weights), "anchor_weights": named}
 
-    def _admit(self, end: EpochEnd) -> dict[int, float]:
+    def _add_state(self, end: EpochEnd) -> dict[int, float]:
         """Add the new state and return the weights of the anchors."""
         states = {**self._states, end.epoch: flatten_parameters(end.network).cpu()}
         newest = coverage.pack(end.val_correct[None])
-        kept, counts, self._bits = coverage.admit(
+        kept, counts, self._bits = coverage.add_state(
             sorted(self._states), self._bits, end.epoch, newest, m=len(end.val_correct), tau=self.config.tau
         )
         self._states = {s: states[s] for s in kept}

@@ -22,7 +22,6 @@ from vista.files.reader import DamagedFile
 FORMAT = 1
 FILE = "decisions.jsonl"
 ACCEPT, KEEP, OTHER, UNLABEL, SKIP, UNDO = KINDS = ("accept", "keep", "other", "unlabel", "skip", "undo")
-CHANGES = (ACCEPT, OTHER, UNLABEL)
 Labels = NDArray[np.int64]
 
 

@@ -150,7 +150,7 @@ class TrainConfig:
     capture: bool = True
     """On CUDA, capture the whole step into one graph."""
     checkpoint_seconds: float = 60.0
-    """Seconds of training after which a checkpoint is due; 0 means after every step's look."""
+    """Seconds of training after which a checkpoint is due; 0 takes one at every opportunity."""
     checkpoint_dir: str | None = None
     """Store checkpoints in a folder of the run's own below this one, e.g. on a scratch disk; in the run folder if not
     given."""

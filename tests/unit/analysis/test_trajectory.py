@@ -15,11 +15,6 @@ def test_accuracy_residual_and_gap() -> None:
     assert trajectory.deviation_gap(HAND) * 6 == pytest.approx([1, 1, 0, 0])
 
 
-def test_end_of_training_coverage_is_one_sweep_over_all_states() -> None:
-    # Ranked: epochs 2 and 4 (four right each, the older first), 3, 1. Epoch 4 only adds sample 4.
-    assert trajectory.end_of_training_coverage(HAND).tolist() == [0, 4, 0, 1]
-
-
 def test_credit_replays_algorithm_2() -> None:
     expected = [[2, 0, 0, 0], [0, 4, 0, 0], [0, 4, 1, 0], [0, 4, 0, 1]]
     assert trajectory.credit(HAND).tolist() == expected
@@ -30,10 +25,9 @@ def test_credit_replays_algorithm_2() -> None:
     assert trajectory.credit(HAND, order="newest").tolist() == newest
 
 
-def test_lifespans_and_credit_by_age() -> None:
+def test_lifespans() -> None:
     table = trajectory.credit(HAND)
     assert trajectory.lifespans(table).tolist() == [1, 3, 1, 1]
-    assert trajectory.by_age(table).tolist() == [[2, 4, 1, 1], [0, 4, 0, 0], [0, 4, 0, 0], [0, 0, 0, 0]]
 
 
 def test_anchor_weights_sum_to_one_or_to_zero() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from vista.cli import command_names, main
 from vista.cli.train import read
 from vista.methods import available, choose
 from vista.runs.config import MAX_SEED, PRESETS, TrainConfig
@@ -141,3 +142,15 @@ def test_names_of_folders_are_safe_and_tell_what_differs() -> None:
 
 def test_the_largest_seed_trains(vista: Vista, small: tuple[str, ...]) -> None:
     assert vista("train", *small, "--seed", str(MAX_SEED), "--out", "run", "--quiet").code == 0
+
+
+@pytest.mark.parametrize("words", [[name] for name in command_names()] + [["runs", "delete"], ["compare", "a", "b"]])
+def test_help_fits_a_terminal_of_80_columns(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No line is longer, none is broken where the source is, and no empty default is shown."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([*words, "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if len(line.rstrip()) > 80] == []
+    assert [line for line in lines if "default: )" in line or "None" in line] == []

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from vista.core.teacher import adapt_targets
 from vista.methods import choose
-from vista.methods.sat import NEUTRAL, adapt_targets, compute_weighted_loss
+from vista.methods.sat import NEUTRAL, compute_weighted_loss
 
 
 def make(task, network, **options):
