@@ -4,7 +4,8 @@
     python benchmarks/calibration.py --methods ce vista-light --noise human --data cifar100 --root DATA
 
 Each run is calibrated by its own validation labels, noisy as they are; the true test labels only score the result. Runs
-are kept in --runs and reused. "noise ignored" is the usual temperature scaling, which takes validation labels as true.
+are kept in --runs and reused. "calibrated" is what runs do; "noise ignored" is the usual temperature scaling, which
+takes validation labels as true.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from vista.training.compare import over_seeds
 from vista.training.scheduler import Job, run_jobs
 
 SCORES = ("ece", "nll", "aurc")
-KINDS = {"calibrated": "symmetric", "structured": "structured", "noise ignored": "none"}
+KINDS = {"calibrated": "auto", "symmetric": "symmetric", "structured": "structured", "noise ignored": "none"}
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,9 @@ class Arguments:
     """Data set."""
     root: str | None = None
     """Folder of the data sets."""
-    noise: tuple[str, ...] = ("symmetric:0.4", "asymmetric:0.4", "none")
+    noise: tuple[str, ...] = ("symmetric:0.4", "asymmetric:0.4")
     """Kinds of noise."""
-    methods: tuple[str, ...] = ("ce", "label-smoothing", "vista-light", "sat", "elr")
+    methods: tuple[str, ...] = ("ce", "label-smoothing", "vista-light", "sat", "elr", "posterior")
     """Methods."""
     seeds: tuple[int, ...] = (0, 1, 2)
     """Seeds."""
@@ -108,6 +109,7 @@ def score(folder: RunFolder, test_labels: np.ndarray) -> list[dict[str, Any]]:
             report = classification_report(test_logits / found.temperature, test_labels)
             row[name] = {score: report[score] for score in SCORES}
             row[name] |= {"temperature": found.temperature, "noise_rate": found.noise_rate}
+            row[name]["is_structured"] = float(found.noise == "structured")
         rows.append(row)
     return rows
 

@@ -103,15 +103,21 @@ def _test_top1(which: Literal["best", "last"]) -> Callable[[Shown], float | None
 
 def _metric(name: str, factor: float) -> Callable[[Shown], float | None]:
     def of_run(shown: Shown) -> float | None:
-        return factor * float(_metrics(shown)["best"]["test"][name]) if shown.is_over else None
+        known = _metrics(shown)["best"]["test"].get(name) if shown.is_over else None
+        return None if known is None else factor * float(known)
 
     return of_run
 
 
-def _calibrated(shown: Shown) -> float | None:
-    """ECE with the temperature that was fitted after training; None in older runs and with too few labels."""
-    known = _metrics(shown)["best"].get("calibrated") if shown.is_over else None
-    return None if known is None else 100 * float(known["test"]["ece"])
+def _calibrated(name: str, factor: float) -> Callable[[Shown], float | None]:
+    """A metric with the temperature that was fitted after training; None in older runs and with too few labels."""
+
+    def of_run(shown: Shown) -> float | None:
+        known = _metrics(shown)["best"].get("calibrated") if shown.is_over else None
+        value = None if known is None else known["test"].get(name)
+        return None if value is None else factor * float(value)
+
+    return of_run
 
 
 def _metrics(shown: Shown) -> dict[str, Any]:
@@ -153,7 +159,9 @@ COLUMNS = (
     Column("val_best", "val., best (%)", None, _validation("best")),
     Column("gap", "mean deviation gap (%)", "lower", _gap),
     Column("ece", "ECE (%)", "lower", _metric("ece", 100)),
-    Column("ece_calibrated", "ECE, calibrated (%)", "lower", _calibrated),
+    Column("ece_calibrated", "ECE, calibrated (%)", "lower", _calibrated("ece", 100)),
+    Column("nll", "NLL", "lower", _metric("nll", 1), 3),
+    Column("nll_calibrated", "NLL, calibrated", "lower", _calibrated("nll", 1), 3),
     Column("aurc", "AURC (%)", "lower", _metric("aurc", 100)),
     Column("anchors", "most anchors", None, _anchors, 0),
     Column("minutes", "minutes", None, _minutes, 1),

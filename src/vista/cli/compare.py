@@ -91,6 +91,8 @@ def _print(entries: list[Entry], base: TrainConfig, flags: CompareFlags) -> None
         f"Test accuracy in %{mean}, at the epoch with the best validation accuracy and at the last epoch. "
         "gap: mean deviation gap on the given validation labels."
     )
+    if any(row["ece_calibrated"]["mean"] is not None for row in rows):
+        out.print(probabilities_table(rows))
     for row in rows:
         if row["same_as"]:
             out.print(
@@ -121,11 +123,27 @@ def comparison_table(rows: list[dict[str, Any]], base: TrainConfig, seeds: int) 
     return table
 
 
+def probabilities_table(rows: list[dict[str, Any]]) -> Table:
+    """ECE, NLL and AURC of the test set at the best epoch, before (first line) and after calibration."""
+    table = terminal.narrow_table("Test set at the best epoch, calibrated below", "method", ("ECE %", "NLL", "AURC %"))
+    for row in rows:
+        for name, suffix in ((row["method"], ""), ("  calibrated", "_calibrated")):
+            values = [(row[f"{key}{suffix}"], digits) for key, digits in (("ece", 1), ("nll", 3), ("aurc", 2))]
+            table.add_row(name, *(_uncertain(value, digits) for value, digits in values))
+    return table
+
+
 def _accuracy(value: dict[str, float | None], is_top: bool) -> Text:
     if value["mean"] is None:
         return Text("failed", style="red")
     error = f" ± {value['se']:.2f}" if value["se"] is not None else ""
     return Text(f"{value['mean']:.2f}{error}", style="bold" if is_top else "")
+
+
+def _uncertain(value: dict[str, float | None], digits: int) -> str:
+    """Mean ± standard error over the seeds, which is large if a calibration rests on few validation labels."""
+    error = "" if value["se"] is None else f" ± {value['se']:.{digits}f}"
+    return "" if value["mean"] is None else f"{value['mean']:.{digits}f}{error}"
 
 
 def _number(value: float | None, digits: int) -> str:

@@ -165,8 +165,13 @@ def calibration_lines(metrics: dict[str, Any]) -> list[str]:
         for key in keys.split("."):
             report = report[key]
         before, after = (100 * one["test"]["ece"] for one in (report, report["calibrated"]))
-        values = f"temperature {fit['temperature']:.2f}, noise rate {fit['noise_rate']:.2f}"
-        lines.append(f"{name} calibrated: test ECE {before:.2f} -> {after:.2f} % ({values})")
+        noise = f"{100 * fit['noise_rate']:.0f} % {fit.get('noise', 'symmetric')} noise"
+        if fit.get("gain") == 0.0:
+            lines.append(f"{name}: test ECE {before:.2f} %; held-out labels fit T = 1 best ({noise})")
+        else:
+            lines.append(
+                f"{name} calibrated: test ECE {before:.2f} -> {after:.2f} % (T = {fit['temperature']:.2f}, {noise})"
+            )
     return lines
 
 

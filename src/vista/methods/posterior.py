@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vista.core import collectives, teacher
+from vista.core import collectives, noise_fit, teacher
 from vista.core.coverage import Order
 from vista.core.losses import one_hot, wide
 from vista.core.options import Options
@@ -22,9 +22,6 @@ from vista.methods.base import Batch, EpochEnd, Method, Task, WrittenOnce, check
 NEUTRAL: dict[str, Any] = {"noise_rate": 0.0}
 
 SMALLEST = 2.0**-24  # the smallest positive float16: a stored 0 means less than that
-TEMPERATURES = (0.05, 20.0)  # range of the fit
-POINTS, ROUNDS = 17, 6  # each round searches a range of log T that is 8 times narrower, to 2e-5 at last
-BISECTIONS = 40
 ROWS_AT_A_TIME = 65_536
 
 
@@ -62,10 +59,8 @@ def compute_posterior(probs: Tensor, labels: Tensor, temperature: float, noise_r
 def fit_noise(probs: Tensor, labels: Tensor, noise_rate: float | None = None) -> tuple[float, float]:
     r"""Fit the temperature and the noise rate on noisy labels, by maximum likelihood.
 
-    Maximises :math:`\sum_i \log[(1 - \eta) p_{i,y_i} + \eta (1 - p_{i,y_i}) / (K - 1)]` with
-    :math:`p \propto Q^{1/T}`, for T in [0.05, 20] and :math:`\eta` in [0, 1 - 1/K]. For each T the likelihood is
-    concave in :math:`\eta`, so that :math:`\eta` is found by bisection; T by a search on a grid of log T that is
-    refined around its best point. All values stay on the device until the end.
+    The fit of :func:`vista.core.noise_fit.fit_symmetric` with :math:`p \propto Q^{1/T}`, without a prior, for
+    :math:`\eta` in [0, 1 - 1/K]. All values stay on the device until the end.
 
     Args:
         probs: Predicted probabilities :math:`Q` ``[m, K]`` for samples that were not trained on.
@@ -80,35 +75,9 @@ def fit_noise(probs: Tensor, labels: Tensor, noise_rate: float | None = None) ->
     >>> round(temperature, 3)
     1.0
     """
-    classes, rows = probs.shape[1], labels.unsqueeze(1)
     logs = probs.double().clamp(min=SMALLEST).log()
-    low, high = (torch.tensor(math.log(t), dtype=torch.float64, device=probs.device) for t in TEMPERATURES)
-    steps = torch.linspace(0.0, 1.0, POINTS, dtype=torch.float64, device=probs.device)
-    for _ in range(ROUNDS):
-        grid = low + (high - low) * steps
-        right = torch.stack([(logs / t).log_softmax(dim=1).gather(1, rows).squeeze(1) for t in grid.exp()]).exp()
-        wrong = (1.0 - right) / (classes - 1)  # both [POINTS, m]: P(y) for each T if the label is right, or wrong
-        rates = _fit_rates(right, wrong, classes) if noise_rate is None else torch.full_like(grid, noise_rate)
-        likelihood = torch.lerp(right, wrong, rates.unsqueeze(1)).clamp(min=1e-300).log().sum(dim=1)
-        best = likelihood.argmax().view(1)
-        low, high = grid[(best - 1).clamp(min=0)], grid[(best + 1).clamp(max=POINTS - 1)]
-    temperature, rate = torch.stack([grid[best].exp(), rates[best]]).flatten().tolist()
+    temperature, rate = torch.stack(noise_fit.fit_symmetric(logs, labels, noise_rate=noise_rate)).tolist()
     return temperature, rate
-
-
-def _fit_rates(right: Tensor, wrong: Tensor, classes: int) -> Tensor:
-    """Return the noise rates ``[G]`` that maximise the likelihood of each row of ``right`` and ``wrong`` ``[G, m]``.
-
-    If every rate is equally likely, the rate is 0.
-    """
-    low = torch.zeros_like(right[:, 0])
-    high = torch.full_like(low, 1.0 - 1.0 / classes)
-    slope = wrong - right
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        rises = (slope / torch.lerp(right, wrong, middle.unsqueeze(1))).sum(dim=1) > 0
-        low, high = torch.where(rises, middle, low), torch.where(rises, high, middle)
-    return low
 
 
 class PosteriorTargets(Vista):

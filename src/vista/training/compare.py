@@ -23,6 +23,8 @@ from vista.training.scheduler import Job, on_gpu
 
 ALL = "all"
 DEFAULT_METHODS = ("ce", "vista", "vista-light")
+# Of the test set at the best validation epoch, with the factor of their unit; each also with `_calibrated`.
+PROBABILISTIC = {"ece": 100.0, "nll": 1.0, "aurc": 100.0}
 
 
 @dataclass(frozen=True)
@@ -66,9 +68,10 @@ def compare(
 
     Returns:
         The ``rows`` of ``vista compare --json``, one per method: ``method``, ``seeds``, ``best`` and ``last`` (``mean``
-        and ``se`` of the test accuracy), ``deviation_gap``, ``anchors_max``, ``seconds``, ``reconstruction`` and
-        ``runs``. Accuracies and gaps are in percent. A failed run has its message in ``error``; if all runs fail for
-        the same reason, that error is raised.
+        and ``se`` of the test accuracy), ``ece``, ``nll`` and ``aurc`` of the test set at the best epoch (``mean`` and
+        ``se``), the same after calibration (``ece_calibrated`` ...), ``deviation_gap``, ``anchors_max``, ``seconds``,
+        ``reconstruction`` and ``runs``. All but NLL, anchors and seconds are in percent. A failed run has its message
+        in ``error``; if all runs fail for the same reason, that error is raised.
 
     Example:
         >>> import vista
@@ -171,6 +174,7 @@ def summary(entry: Entry) -> dict[str, Any]:
         "seeds": len(done),
         "best": over_seeds([run["best"] for run in done]),
         "last": over_seeds([run["last"] for run in done]),
+        **{name: _over_known([run[name] for run in done]) for name in _probabilistic_names()},
         "deviation_gap": over_seeds([run["deviation_gap"] for run in done])["mean"],
         "anchors_max": max(anchors) if anchors else None,
         "seconds": over_seeds([run["seconds"] for run in done])["mean"],
@@ -178,6 +182,28 @@ def summary(entry: Entry) -> dict[str, Any]:
         "same_as": entry.same_as,
         "runs": runs,
     }
+
+
+def _probabilistic_names() -> list[str]:
+    return [f"{name}{suffix}" for suffix in ("", "_calibrated") for name in PROBABILISTIC]
+
+
+def _over_known(values: Sequence[float | None]) -> dict[str, float | None]:
+    """Mean and standard error; None where a run lacks the value."""
+    known = [value for value in values if value is not None]
+    return over_seeds(known if len(known) == len(values) else [])
+
+
+def _probabilistic(metrics: dict[str, Any]) -> dict[str, float | None]:
+    """ECE, NLL and AURC before and after calibration; None in runs without them."""
+    before = metrics["best"]["test"]
+    after = (metrics["best"].get("calibrated") or {"test": {}})["test"]
+    pairs = [
+        (f"{name}{suffix}", part.get(name), factor)
+        for suffix, part in (("", before), ("_calibrated", after))
+        for name, factor in PROBABILISTIC.items()
+    ]
+    return {name: None if value is None else factor * value for name, value, factor in pairs}
 
 
 def verdict(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -233,12 +259,14 @@ def run_summary(job: Job) -> dict[str, Any]:
     """One run of a method's row."""
     values: dict[str, Any] = {"seed": job.config.seed, "run": str(job.out)}
     if job.metrics is None:
-        nothing = dict.fromkeys(("best", "last", "best_epoch", "deviation_gap", "anchors_max", "seconds"))
+        names = ("best", "last", *_probabilistic_names(), "best_epoch", "deviation_gap", "anchors_max", "seconds")
+        nothing = dict.fromkeys(names)
         return {**values, **nothing, "error": str(job.error) if job.error is not None else "stopped"}
     return {
         **values,
         "best": 100 * job.metrics["best"]["test"]["top1"],
         "last": 100 * job.metrics["last"]["test"]["top1"],
+        **_probabilistic(job.metrics),
         "best_epoch": job.metrics["best"]["epoch"],
         "deviation_gap": 100 * job.metrics["deviation_gap"]["val_given"],
         "anchors_max": job.metrics["anchors_max"],

@@ -82,7 +82,7 @@ def _plain_weights(record: Record) -> dict[str, Any]:
 def _calibration(training: Training, val_logits: Tensor) -> dict[str, Any] | None:
     """Temperature and noise rate fitted on the given validation labels; ``None`` where they do not allow a fit."""
     try:
-        found = calibrate(val_logits.cpu().numpy(), training.samples.labels("val", "given"))
+        found = calibrate(val_logits, training.samples.labels("val", "given"))
     except CalibrationError:
         return None
     values = dataclasses.asdict(found)

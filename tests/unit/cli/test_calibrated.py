@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import vista as package
+from vista.cli.execute import calibration_lines
 from vista.core.calibration import calibrate
 from vista.data import source
 from vista.metrics import classification_report
@@ -91,6 +92,21 @@ def test_the_result_shows_ece_before_and_after_in_80_columns(vista: Vista, calib
             line for line in lines if line.startswith(f"{which} calibrated: test ECE {before:.2f} -> {after:.2f} %")
         ]
         assert len(line) <= 80
+
+
+@pytest.mark.parametrize("name", ["best", "fused"])
+def test_a_temperature_that_was_not_better_is_said_to_be_left_at_1(name: str) -> None:
+    report = {"test": {"ece": 0.1234}, "calibrated": {"test": {"ece": 0.1234}}}
+    fit = {"temperature": 1.0, "noise_rate": 0.384, "noise": "structured", "gain": 0.0}
+    metrics = {
+        "calibration": {name: fit},
+        "best": report,
+        "last": report,
+        **({"network": {}} if name == "fused" else {}),
+    }
+    (line,) = calibration_lines(metrics)
+    assert line == f"{name}: test ECE 12.34 %; held-out labels fit T = 1 best (38 % structured noise)"
+    assert len(line) <= 80
 
 
 def test_few_validation_labels_give_no_calibration(vista: Vista, trained: Path, data: str) -> None:

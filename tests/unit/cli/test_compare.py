@@ -39,6 +39,11 @@ def test_json_holds_the_promised_rows_and_nothing_else_is_on_stdout(vista: Vista
             accuracies = [100 * values[which]["test"]["top1"] for values in metrics]
             assert row[which]["mean"] == pytest.approx(statistics.mean(accuracies))
             assert row[which]["se"] == pytest.approx(statistics.stdev(accuracies) / math.sqrt(2))
+        for name, factor in (("ece", 100), ("nll", 1), ("aurc", 100)):
+            before = [factor * values["best"]["test"][name] for values in metrics]
+            assert row[name]["mean"] == pytest.approx(statistics.mean(before))
+            assert row[name]["se"] == pytest.approx(statistics.stdev(before) / math.sqrt(2))
+            assert row[f"{name}_calibrated"] == {"mean": None, "se": None}, "too few validation labels to calibrate"
         gaps = [100 * values["deviation_gap"]["val_given"] for values in metrics]
         assert row["deviation_gap"] == pytest.approx(statistics.mean(gaps))
         assert row["seconds"] > 0
@@ -162,7 +167,8 @@ def test_no_mean_without_a_seed_and_no_error_of_one() -> None:
 def test_a_row_is_of_the_runs_that_finished_and_counts_the_time_of_those_needed_first(tmp_path: Path) -> None:
     (entry,) = plan(TrainConfig(), ["ban"], 4, tmp_path)
     for job, anchors in zip(entry.jobs[:2], (5, 3), strict=True):
-        report = {"epoch": 1 + anchors, "test": {"top1": 0.5}}
+        report = {"epoch": 1 + anchors, "test": {"top1": 0.5, "ece": 0.3}}
+        report["calibrated"] = {"test": {"ece": anchors / 100}}
         gaps = {"val_given": 0.25, "val_true": 0.75}
         job.metrics = {"best": report, "last": {**report, "epoch": 9}, "deviation_gap": gaps, "anchors_max": anchors}
         timed(job.out, 10.0)
@@ -171,6 +177,9 @@ def test_a_row_is_of_the_runs_that_finished_and_counts_the_time_of_those_needed_
     entry.jobs[2].error = ValueError("broke")
     row = summary(entry)
     assert (row["seeds"], row["anchors_max"], row["seconds"], row["deviation_gap"]) == (2, 5, 13.0, 25.0)
+    assert row["ece"] == {"mean": pytest.approx(30.0), "se": pytest.approx(0.0)}
+    assert row["ece_calibrated"] == {"mean": pytest.approx(4.0), "se": pytest.approx(1.0)}
+    assert row["nll"] == {"mean": None, "se": None}
     told = [(run["best_epoch"], run["seconds"], run["error"]) for run in row["runs"]]
     assert told == [(6, 16.0, None), (4, 10.0, None), (None, None, "broke"), (None, None, "stopped")]
     assert [run["run"] for run in row["runs"]] == [str(tmp_path / f"ban-seed{seed}") for seed in range(4)]

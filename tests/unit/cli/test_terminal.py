@@ -10,7 +10,7 @@ import pytest
 from rich.table import Table
 
 from vista.cli import terminal
-from vista.cli.compare import comparison_table
+from vista.cli.compare import comparison_table, probabilities_table
 from vista.cli.execute import report_table
 from vista.runs.config import TrainConfig
 from vista.training.events import EpochEnded, Finished, Started, Stepped
@@ -170,6 +170,19 @@ def test_numbers_of_a_comparison_are_whole_on_a_narrow_terminal(width: int) -> N
     if width >= 80:
         assert "94.44 ± 1.15" in text
         assert {"vista-light", "method", "seeds", "best", "last", "epoch", "gap", "anchors"} <= set(words)
+
+
+def test_probabilities_before_and_after_calibration_are_whole_on_a_narrow_terminal() -> None:
+    before = {
+        "ece": {"mean": 45.64, "se": 0.21},
+        "nll": {"mean": 1.234, "se": 0.056},
+        "aurc": {"mean": 7.0, "se": None},
+    }
+    after = {f"{name}_calibrated": {"mean": 3.62, "se": 11.94} for name in before}
+    text = printed(probabilities_table([{"method": "vista-light", **before, **after}]), 60)
+    first, second = [" ".join(line.split()) for line in text.splitlines() if "±" in line]
+    assert first == "vista-light 45.6 ± 0.2 1.234 ± 0.056 7.00"
+    assert second == "calibrated 3.6 ± 11.9 3.620 ± 11.940 3.62 ± 11.94"
 
 
 def test_a_run_with_an_odd_name_is_followed_live() -> None:
