@@ -404,6 +404,11 @@ class Vista:
         return self._options.tau
 
     @property
+    def records_training(self) -> bool:
+        """Whether :meth:`loss` stores the predictions of the training pass."""
+        return self._options.record == "train"
+
+    @property
     def device(self) -> torch.device:
         """Device of the targets and predictions."""
         return self._targets.device
