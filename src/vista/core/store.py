@@ -68,6 +68,11 @@ class PredictionStore:
     def _encode(self, probs: Tensor) -> Tensor:
         return probs.to(torch.float16) if self._kept is None else topk.pack(probs, self._kept)
 
+    def predicted(self) -> Tensor:
+        """Return the most probable class of each sample by its last prediction, ``[N]``."""
+        rows = self.current[:-1]
+        return rows.argmax(dim=1) if self._kept is None else topk.largest(rows)
+
     def recorded(self) -> Tensor:
         """Samples ``[N]`` written since :meth:`start_epoch`, as a bool view."""
         return self.seen[:-1]

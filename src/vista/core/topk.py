@@ -52,6 +52,11 @@ def unpack(rows: Tensor, num_classes: int, out: Tensor | None = None) -> Tensor:
     return out.scatter_(1, classes, values)
 
 
+def largest(rows: Tensor) -> Tensor:
+    """Return the most probable class of packed rows ``[B, k]``, ``[B]``."""
+    return _split(rows[:, :1])[1].flatten()
+
+
 def are_packed(rows: Tensor, shape: torch.Size, num_classes: int) -> bool:
     """Whether these are packed rows of this shape: probabilities that sum to at most one, of distinct classes."""
     if rows.dtype != torch.int32 or rows.shape != shape:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vista.core import collectives, coverage, teacher
+from vista.core import collectives, coverage, misuse, teacher
 from vista.core.losses import (
     Reduction,
     cross_entropy_and_probs,
@@ -129,6 +129,9 @@ class Vista:
         self.epoch = 0  # epochs that have ended
         self._calls_to_end = 0
         self._checks = checks
+        self._inspects_outputs = checks  # until the first recorded batch
+        self._outputs_are_probabilities: Tensor | None = None  # of that batch on a GPU, read when the epoch ends
+        self._epochs_at_chance = 0  # whose validation rows seem to be in another order
         self._options = Options(tau, record, schedule, k, value, order, weights, smoothing, start, topk)
         check_topk(self._options.topk, num_classes)
         self.expects_every_sample = True  # False: a sampler leaves samples out on purpose, which needs no warning
@@ -245,6 +248,8 @@ class Vista:
         loss = reduce(losses, reduction, sample_weight, rows_with_target(targets) if len(self._missing) else None)
         if recording:  # last, so that a call that fails stores nothing
             with torch.no_grad():
+                if self._inspects_outputs:
+                    self._inspect(logits)
                 self._store.write(rows, probs, unique=not self._checks)
         return loss
 
@@ -325,6 +330,9 @@ class Vista:
     def check(self) -> None:
         """Raise the first error found on a GPU since the last call; on the CPU errors are raised at once."""
         self._fault.raise_if_any(self.epoch + 1, len(self._store))
+        if self._outputs_are_probabilities is not None and self._outputs_are_probabilities:
+            warnings.warn(misuse.PROBABILITIES, stacklevel=3)
+        self._outputs_are_probabilities = None
 
     # ---------------------------------------------------------------- state
 
@@ -395,6 +403,11 @@ class Vista:
     def tau(self) -> float:
         """States that add at most this fraction of the validation set are pruned."""
         return self._options.tau
+
+    @property
+    def records_training(self) -> bool:
+        """Whether :meth:`loss` stores the predictions of the training pass."""
+        return self._options.record == "train"
 
     @property
     def device(self) -> torch.device:
@@ -474,10 +487,37 @@ class Vista:
             correct, seen = torch.as_tensor(logits).cpu().to(torch.int32), torch.ones(m, dtype=torch.bool)
         else:
             classes = predicted_classes(as_logits(logits, "val_logits"), index, m, self.num_classes, self.epoch + 1)
+            if self._checks and index is None and not collectives.active():
+                self._check_order(classes)
             correct, seen = (classes == self._val_labels).to(torch.int32), classes >= 0
         collectives.merge_rows(correct, seen)
         check_all_named(seen)
         return correct.numpy().astype(np.bool_)
+
+    def _inspect(self, logits: Tensor) -> None:
+        """Warn if the model returns probabilities; on a GPU at the end of the epoch, without a host sync here."""
+        self._inspects_outputs, found = False, misuse.are_probabilities(logits)
+        if logits.is_cuda:
+            self._outputs_are_probabilities = found
+        elif found:
+            warnings.warn(misuse.PROBABILITIES, stacklevel=3)
+
+    def _check_order(self, classes: Tensor) -> None:
+        """Warn if validation accuracy stays at chance while the training predictions are far above it."""
+        validation = misuse.above_chance(classes, self._val_labels, self.num_classes)
+        if validation[0] >= 2 * validation[1]:
+            self._epochs_at_chance = 0
+            return
+        rows = self._store.recorded() & (self._labels >= 0)
+        training = misuse.above_chance(self._store.predicted()[rows], self._labels[rows], self.num_classes)
+        self._epochs_at_chance += misuse.seems_shuffled(validation, training)
+        if self._epochs_at_chance == 2:  # not at once: averaged weights may need a few epochs
+            warnings.warn(
+                f"validation accuracy is at chance in epoch {self.epoch + 1}, but training accuracy is "
+                f"{100 * training[0]:.0f} points above it: val_logits must be in the order of val_labels, so the "
+                "validation loader must not shuffle; or pass val_index",
+                stacklevel=5,
+            )
 
     def _record_all(self, logits: Tensor) -> None:
         if self._options.record != "eval":

@@ -39,6 +39,15 @@ def merge_state(vista: Vista) -> dict[str, Any]:
     """Return the state of all processes, for one of them to save. A collective call: every process must make it.
 
     In the middle of an epoch each process has recorded different samples.
+
+    Args:
+        vista: The ``Vista`` of this process.
+
+    Returns:
+        The result of ``vista.state_dict()`` with the predictions of all processes.
+
+    >>> merge_state(Vista([0, 1], num_classes=2, epochs=2, val_labels=[0]))["epoch"]
+    0
     """
     state = vista.state_dict()
     collectives.merge_rows(state["current"], state["seen"])
@@ -53,6 +62,8 @@ def check_epoch(vista: Vista, completed: int, resume: str, loaded: bool = True) 
         completed: Epochs that the trainer has completed.
         resume: The call that resumes from a checkpoint, for the error message.
         loaded: Whether a checkpoint restored VISTA's state.
+
+    >>> check_epoch(Vista([0, 1], num_classes=2, epochs=2, val_labels=[0]), 0, "fit(ckpt_path=...)")
     """
     if vista.epoch == completed:
         return
@@ -69,7 +80,18 @@ def check_epoch(vista: Vista, completed: int, resume: str, loaded: bool = True) 
 
 
 def list_batch_indices(loader: Any) -> list[list[int]]:
-    """Return the sample indices of each batch of a validation loader on this process; it must not shuffle."""
+    """Return the sample indices of each batch of a validation loader on this process; it must not shuffle.
+
+    Args:
+        loader: The validation loader.
+
+    Returns:
+        A list of indices per batch.
+
+    >>> from torch.utils.data import DataLoader
+    >>> list_batch_indices(DataLoader(range(3), batch_size=2))
+    [[0, 1], [2]]
+    """
     batches = loader.batch_sampler
     sampler = getattr(batches, "sampler", None)
     in_order = type(sampler) in (SequentialSampler, DistributedSampler) and not getattr(sampler, "shuffle", False)

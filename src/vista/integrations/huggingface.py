@@ -37,9 +37,14 @@ class VistaTrainer(Trainer):
     hard labels. ``train(resume_from_checkpoint=...)`` restores VISTA's state too. Combine it with a custom Trainer as
     ``class Custom(VistaTrainer, MyTrainer)``.
 
+    A ``compute_loss_func(outputs, labels, num_items_in_batch=None)`` receives VISTA's soft targets ``[B, K]`` as
+    ``labels`` in training, which ``torch.nn.functional.cross_entropy`` accepts, and hard labels in evaluations.
+
     Args:
         *args: Arguments of ``Trainer``.
         vista: Its ``epochs`` must equal ``num_train_epochs``.
+        class_weight: Weight of each class in the training loss, ``[K]``; not with a ``compute_loss_func``, which can
+            weight the classes itself.
         **kwargs: Arguments of ``Trainer``. ``train_dataset`` must be wrapped with ``indexed()``; ``eval_dataset`` must
             hold the samples of ``val_labels`` in that order.
 
@@ -66,13 +71,16 @@ class VistaTrainer(Trainer):
         2
     """
 
-    def __init__(self, *args: Any, vista: Vista, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, vista: Vista, class_weight: Tensor | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        _check_settings(self, vista)
+        _check_settings(self, vista, class_weight)
         self.vista = vista
+        self.class_weight = None if class_weight is None else torch.as_tensor(class_weight, dtype=torch.float32)
         self.summary: Summary | None = None
         self.data_collator: Any = IndexCollator(self.data_collator)
-        self.loss_is_scaled_for_ga = self.model_accepts_loss_kwargs = False  # VISTA's loss is a mean over the batch
+        self.model_accepts_loss_kwargs = False
+        # VISTA's loss is a mean over the batch; a compute_loss_func divides by num_items_in_batch, as in any Trainer.
+        self.loss_is_scaled_for_ga = self.compute_loss_func is not None
         self.add_callback(_EpochEnd(self))
         self._ending = False  # whether the next evaluation ends the epoch
         self._output_names: list[str] = []  # of the model's outputs in that evaluation
@@ -91,7 +99,15 @@ class VistaTrainer(Trainer):
         if index is None:
             raise ValueError("the training batch has no 'index': wrap train_dataset with indexed()")
         outputs = model(**{name: value for name, value in inputs.items() if name not in self.label_names})
-        loss = self.vista.loss(_get_logits(outputs), index)
+        logits = _get_logits(outputs)
+        if self.compute_loss_func is None:
+            weight = None if self.class_weight is None else self.class_weight.to(logits.device)
+            loss = self.vista.loss(logits, index, class_weight=weight)
+        else:
+            items = kwargs.get("num_items_in_batch", args[0] if args else None)
+            loss = self.compute_loss_func(outputs, self.vista.targets(index), num_items_in_batch=items)
+            if self.vista.records_training:
+                self.vista.record(logits.detach(), index)
         return (loss, outputs) if return_outputs else loss
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
@@ -142,6 +158,10 @@ def write_state(path: str | Path, state: Mapping[str, Any]) -> None:
     Args:
         path: The file to write.
         state: The state.
+
+    >>> vista = Vista([0, 1], num_classes=2, epochs=2, val_labels=[0])
+    >>> write_state("vista.safetensors", vista.state_dict())
+    >>> vista.load_state_dict(read_state("vista.safetensors"))
     """
     tensors: dict[str, Tensor] = {f"predictions/{s}": rows for s, rows in state["predictions"].items()}
     tensors |= {name: value for name, value in state.items() if isinstance(value, Tensor)}
@@ -209,7 +229,7 @@ class _EpochEnd(TrainerCallback):
         self.trainer._ending = control.should_evaluate = True
 
 
-def _check_settings(trainer: VistaTrainer, vista: Vista) -> None:
+def _check_settings(trainer: VistaTrainer, vista: Vista, class_weight: Any) -> None:
     """Reject settings with which an epoch of VISTA could not end, or that would be ignored."""
     args, dataset = trainer.args, trainer.eval_dataset
     if args.max_steps > 0:
@@ -237,8 +257,11 @@ def _check_settings(trainer: VistaTrainer, vista: Vista) -> None:
         raise ValueError(
             f"label_smoothing_factor must be 0, since VISTA's targets are soft, got {trainer.label_smoother.epsilon}"
         )
-    if trainer.compute_loss_func is not None:
-        raise ValueError("compute_loss_func must be None, since VISTA's loss replaces it in training")
+    if class_weight is not None:
+        if trainer.compute_loss_func is not None:
+            raise ValueError("class_weight must be None with compute_loss_func, which weights the classes itself")
+        if (shape := tuple(np.shape(class_weight))) != (vista.num_classes,):
+            raise ValueError(f"class_weight must have shape ({vista.num_classes},), got {shape}")
 
 
 def _get_logits(outputs: Any) -> Any:

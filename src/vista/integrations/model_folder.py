@@ -69,7 +69,9 @@ def to_folder(
                 tokenizer.model_max_length = data.sample_shape[0]
                 tokenizer.save_pretrained(scratch)
             else:
-                Path(scratch, "preprocessor_config.json").write_text(_json(image_processor(network, data)))
+                Path(scratch, "preprocessor_config.json").write_text(
+                    _json(image_processor(network, data)), encoding="utf-8"
+                )
             files = {path.name: path.read_bytes() for path in sorted(Path(scratch).iterdir()) if path.is_file()}
     elif isinstance(network, TimmNetwork):
         weights = network.model.state_dict()
@@ -180,12 +182,13 @@ print(model.config.id2label[int(probabilities.argmax())], float(probabilities.ma
 
 _OTHER = """\
 import json
+from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
 {imports}
 
-labels = json.load(open("labels.json"))
+labels = json.loads(Path("labels.json").read_text(encoding="utf-8"))
 network = {build}
 network.load_state_dict(load_file("model.safetensors"))
 network.eval()

@@ -1,8 +1,11 @@
 """Splitting a validation set off a training set."""
 
+import random
+
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch.utils.data import TensorDataset
 
 from vista import indexed
@@ -42,3 +45,38 @@ def test_labels_of_another_length_are_rejected():
 def test_iterables_and_labels_that_are_not_integers_are_rejected(dataset, labels, message):
     with pytest.raises(TypeError, match=message):
         holdout(dataset, labels, 0.5)
+
+
+class Augmented(torch.utils.data.Dataset):
+    """Samples to which ``noise`` adds something."""
+
+    def __init__(self, noise):
+        self.noise = noise
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        x = torch.full((3,), float(index))
+        x[0] = float("nan")
+        return {"x": self.noise(x), "name": object()}
+
+
+@pytest.mark.parametrize("noise", [
+    lambda x: x + torch.rand(3), lambda x: (x + torch.rand(3)).numpy(),
+    lambda x: Image.fromarray((x[1:] + 99 * torch.rand(2)).numpy()[None]), lambda x: random.random(),
+])  # fmt: skip
+def test_random_augmentation_of_held_out_samples_is_reported(noise):
+    labels = np.arange(40) % 2
+    augmented, plain = Augmented(noise), Augmented(lambda x: x)
+    states = torch.get_rng_state(), random.getstate()
+    with pytest.warns(UserWarning, match=r"augmented at random \(sample \d+ differs .* pass val_dataset="):
+        holdout(augmented, labels, 0.2)
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert random.getstate() == states[1]
+    train, val, _, val_labels = holdout(augmented, labels, 0.2, val_dataset=plain)  # without a warning
+    assert train.dataset is augmented
+    assert val.dataset is plain
+    assert [int(item["x"][1]) % 2 for item in val] == val_labels.tolist()
+    with pytest.raises(ValueError, match=r"val_dataset must hold the same 40 samples as dataset, .* got 3"):
+        holdout(augmented, labels, 0.2, val_dataset=range(3))

@@ -46,7 +46,10 @@ def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     with open("predictions.csv") as file, open("one.csv") as one:
         predicted, single = list(csv.DictReader(file)), list(csv.DictReader(one))
     assert len(predicted) == 100
-    assert [{**row, "id": "0"} for row in predicted if row["file"] == "IMG_0099.webp"] == single
+    same = [row for row in predicted if row["file"] == "IMG_0099.webp"]
+    assert [{**row, "id": "0"} for row in single] == [
+        {name: {**row, "id": "0"}[name] for name in single[0]} for row in same
+    ]
     code = [block.text for block in blocks_of(DOCS / "photos.md") if block.language == "python"]
     assert len(code) == 2
     names: dict[str, Any] = {}

@@ -8,6 +8,7 @@ import torch
 
 MODULES = {
     "vista.integrations": "torch",
+    "vista.integrations.model_folder": "safetensors",
     "vista.integrations.lightning": "lightning",
     "vista.integrations.huggingface": "transformers",
     "vista.integrations.skorch": "skorch",

@@ -96,6 +96,36 @@ def test_loss_uses_the_targets_of_the_plain_loop(task, plain, assert_same, tmp_p
     assert evaluations[-1]["eval_vista_anchors"] == len(plain.state_dict()["states"])
 
 
+def test_a_custom_loss_gets_the_soft_targets(task, plain, tmp_path):
+    items = []
+
+    def loss(outputs, labels, num_items_in_batch=None):
+        items.append(None if num_items_in_batch is None else int(num_items_in_batch))
+        return nn.functional.cross_entropy(outputs.logits, labels)
+
+    vista = task.vista()
+    ours = trainer(task, vista, tmp_path, kind=partial(InOrder, compute_loss_func=loss))
+    ours.train()
+    torch.testing.assert_close(vista.teacher(), plain.teacher(), atol=1e-3, rtol=0)
+    assert vista.state_dict()["states"] == plain.state_dict()["states"]
+    assert BATCH in items, "as the Trainer counts them"
+    assert ours.loss_is_scaled_for_ga
+
+
+def test_class_weights_reach_the_loss(task, tmp_path):
+    vista, weight = task.vista(), torch.arange(10.0)
+    original, seen = vista.loss, []
+
+    def loss(logits, index, class_weight):
+        seen.append(class_weight)
+        return original(logits, index, class_weight=class_weight)
+
+    vista.loss = loss
+    trainer(task, vista, tmp_path, kind=partial(InOrder, class_weight=weight.tolist())).train()
+    assert len(seen) == EPOCHS * STEPS
+    assert all(torch.equal(each, weight) for each in seen)
+
+
 class PlainDict(Classifier):
     """Returns another output before the logits."""
 
@@ -246,8 +276,11 @@ def test_incompatible_settings_are_rejected(task, tmp_path):
         trainer(task, task.vista(), tmp_path, eval_do_concat_batches=False)
     with pytest.raises(ValueError, match=r"label_smoothing_factor must be 0, .* got 0\.1"):
         trainer(task, task.vista(), tmp_path, label_smoothing_factor=0.1)
-    with pytest.raises(ValueError, match="compute_loss_func must be None"):
-        trainer(task, task.vista(), tmp_path, kind=partial(InOrder, compute_loss_func=lambda *_: 0.0))
+    kind = partial(InOrder, compute_loss_func=lambda *_: 0.0, class_weight=torch.ones(10))
+    with pytest.raises(ValueError, match="class_weight must be None with compute_loss_func"):
+        trainer(task, task.vista(), tmp_path, kind=kind)
+    with pytest.raises(ValueError, match=r"class_weight must have shape \(10,\), got \(3,\)"):
+        trainer(task, task.vista(), tmp_path, kind=partial(InOrder, class_weight=torch.ones(3)))
     ours = trainer(task, task.vista(), tmp_path)
     ours.train_dataset = Rows(task.x, task.labels)
     with pytest.raises(ValueError, match="wrap train_dataset with indexed"):
