@@ -18,7 +18,7 @@ help:  ## Say what there is.
 
 .venv/core: .venv/bin/python pyproject.toml constraints.txt
 	$(INSTALL) torch
-	$(INSTALL) -e '.[report]'
+	$(INSTALL) -e '.[report,review]'
 	@touch $@
 
 # timm is kept apart with its torchvision, which next to a CPU build of torch breaks the import of transformers.
@@ -31,6 +31,7 @@ help:  ## Say what there is.
 demo: .venv/core  ## VISTA beside plain cross-entropy on real digits, 40 % of the labels wrong (about two minutes).
 	$(BIN)/vista compare --data digits --noise symmetric:0.4 --methods ce,vista,vista-light --seeds 3 --out runs/demo --fresh
 	$(BIN)/vista report runs/demo
+	@echo "Here vista is $(BIN)/vista; after '. $(BIN)/activate' the command above works as it is."
 
 # Two workers with a thread each: the networks of the tests are too small to share one.
 test test-faults: export OMP_NUM_THREADS := 1

@@ -18,7 +18,7 @@ from vista.cli.arguments import parse, peek
 from vista.cli.output_paths import PAGE, file_to_write, folder_to_write
 from vista.report import drawing
 from vista.report.page import write_page
-from vista.report.payload import counted
+from vista.report.payload import counted, judging_runs
 from vista.report.watch import watch
 
 ABOUT = """Write one self-contained HTML page of the runs, or their figures as files.
@@ -61,6 +61,9 @@ def run(argv: list[str]) -> int:
         terminal.say(f"wrote {page}")
         if flags.open:
             _open(page)
+        judging = [run for run in judging_runs(grouped(runs)) if run.metrics is not None]
+        if judging:
+            terminal.say_next("vista", "review", judging[0].path)
     _write_figures(flags, runs, figures)
     return 0
 

@@ -13,6 +13,7 @@ from vista.analysis import suspect_files
 from vista.analysis.groups import Group, common_labels, group_runs
 from vista.analysis.runs import Run
 from vista.analysis.table import COLUMNS, Row, comparison
+from vista.files import shell
 from vista.report import figures, images, sample_paths, series, style, summary
 from vista.runs import folder
 from vista.runs.folder import RunFolder
@@ -166,13 +167,19 @@ def _trimmed(values: list[Any]) -> list[Any]:
     return values
 
 
-def _suspects(groups: Sequence[Group]) -> dict[str, Any] | None:
-    """Suspects of the run with the highest validation accuracy among those that can judge labels."""
+def judging_runs(groups: Sequence[Group]) -> list[Run]:
+    """The runs that can judge labels, the one with the highest validation accuracy first."""
     files = (folder.TEACHER, PREDICTIONS, suspect_files.LIST)
     able = [r for g in groups for r in g.runs if r.is_folder and any((r.path / name).exists() for name in files)]
+    return sorted(able, key=lambda r: -float(r.correct("given").mean(axis=1).max()))
+
+
+def _suspects(groups: Sequence[Group]) -> dict[str, Any] | None:
+    """Suspects of the run with the highest validation accuracy among those that can judge labels."""
+    able = judging_runs(groups)
     if not able:
         return None
-    run = max(able, key=lambda r: float(r.correct("given").mean(axis=1).max()))
+    run = able[0]
     found = suspect_files.run_report(RunFolder(run.path), MOST_SUSPECTS)
     assert found is not None
     rows: list[dict[str, Any]] = [
@@ -220,6 +227,8 @@ def _suspects_note(run: Run, able: int, found: dict[str, Any], shown: int) -> st
         note += f". {found['caution'].removesuffix('.')}"
     if found["estimated"] > shown:
         note += f". The first {shown} are shown; the command vista labels writes all"
+    if run.metrics is not None:
+        note += f". To decide about them: {_isolated(shell.command('vista', 'review', run.path))}"
     return note
 
 

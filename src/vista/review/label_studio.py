@@ -143,16 +143,13 @@ def _decision(task: dict[str, Any], where: str, subject: Subject, suggested: Map
         )
     author = last.get("completed_by")
     author = author.get("email") if isinstance(author, dict) else author
-    known = {
-        "file": None if subject.files is None else subject.files[sample],
-        "time": str(last.get("updated_at") or decisions.now()),
-        "author": f"label-studio {author if author is not None else 'unknown'}",
-    }
+    file = None if subject.files is None else subject.files[sample]
+    time, by = str(last.get("updated_at") or decisions.now()), f"label-studio {author or 'unknown'}"
     label = None if last.get("was_cancelled") else _choice(last, where, subject)
     if label is None:
-        return Decision(sample, SKIP, None, given, **known)
+        return Decision(sample, SKIP, None, given, file, time=time, author=by)
     kind = KEEP if label == given else ACCEPT if label == suggested.get(sample) else OTHER
-    return Decision(sample, kind, label, given, **known)
+    return Decision(sample, kind, label, given, file, time=time, author=by)
 
 
 def _choice(annotation: dict[str, Any], where: str, subject: Subject) -> int | None:

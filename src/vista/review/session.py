@@ -81,6 +81,7 @@ class Session:
             "classes": list(found.classes),
             "samples": len(found),
             "estimated": found.estimated,
+            "interval": list(found.interval),
             "is_image": self.viewer.is_image,
             "epochs": 0 if self._history is None else len(self._history),
             "pairs": [pair for pair in pairs if pair["count"]][:50],

@@ -49,7 +49,10 @@ def test_the_default_page_is_in_the_folder_of_what_is_drawn(
     write_run(Path("folder/other"), method="ce", data="npz:images.npz")
     np.savez("folder/theirs.npz", correct=np.ones((2, 3), bool))
     assert main(["report", *paths]) == 0
-    assert capsys.readouterr().out == f"wrote {Path.cwd() / page}\n"
+    first, *following = capsys.readouterr().out.splitlines()
+    assert first == f"wrote {Path.cwd() / page}"
+    judges = paths[0] == "run"  # it has a teacher, the others have no predictions
+    assert following == (["Next: vista review run"] if judges else [])
     assert Path(page).is_file()
 
 

@@ -401,7 +401,8 @@ async function start() {
   about = await ask("start");
   document.title = `Label review: ${about.run}`;
   at("title").textContent = `${about.run}: about ${about.estimated.toLocaleString("en")} of ` +
-    `${about.samples.toLocaleString("en")} labels look wrong`;
+    `${about.samples.toLocaleString("en")} labels look wrong (${about.interval[0].toLocaleString("en")} to ` +
+    `${about.interval[1].toLocaleString("en")})`;
   at("caution").textContent = about.caution ? `Caution: ${about.caution}` : "";
   at("caution").hidden = !about.caution;
   for (const id of ["given", "suggested"]) {
