@@ -141,6 +141,7 @@ def measure(config: TrainConfig) -> DataSize:
     if not has_test:
         train = round(train * (1 - source.TEST_FRACTION))
     held_out = own or int(config.validation if config.validation >= 1 else np.ceil(config.validation * train))
+    held_out = held_out if own else min(held_out, train - 1)  # more cannot be held out, which the split reports
     return DataSize(train if own else max(train - held_out, 1), held_out, shape, classes)
 
 
