@@ -42,11 +42,25 @@ def decoding() -> list[str]:
     lines.append("|---|---|---|---|")
     for row in found["rows"]:
         size, rate = row["image_size"], row["images_per_core_and_second"]
-        lines.append(f"| {size} | {rate:.0f} | {row['pixel_file_bytes'] / 1e6:,.0f} MB | {row['starting']['seconds']:.1f} s |")
+        lines.append(
+            f"| {size} | {rate:.0f} | {row['pixel_file_bytes'] / 1e6:,.0f} MB | {row['starting']['seconds']:.1f} s |"
+        )
     return lines
 
 
-TABLES = {(PHOTOS, "misfiled"): misfiled, (PHOTOS, "decoding"): decoding}
+def noisy() -> list[str]:
+    """Accuracy of the default and of cross-entropy on a table and on texts."""
+    lines = ["| data | method | last epoch | best epoch | last epoch, minus cross-entropy |", "|---|---|---|---|---|"]
+    for kind in ("table", "text"):
+        for row in record(f"noisy_{kind}")["rows"]:
+            is_default = row["method"] == "default"
+            name = f"default (`{row['trained']}`)" if is_default else "cross-entropy"
+            difference = cell(row["last_minus_ce"], "+") if is_default else ""
+            lines.append(f"| {kind} | {name} | {cell(row['last'])} | {cell(row['best'])} | {difference} |")
+    return lines
+
+
+TABLES = {(DOCS / "your-data.md", "noisy"): noisy, (PHOTOS, "misfiled"): misfiled, (PHOTOS, "decoding"): decoding}
 
 
 def between(name: str) -> re.Pattern[str]:
