@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, UnidentifiedImageError
 
 FORMAT = "vista.pixels"
 VERSION = 2  # version 1 ignored EXIF orientation and transparency
@@ -40,6 +40,8 @@ def open_image(path: Path) -> Image.Image:
     """Open the image at `path` without reading its pixels; errors name the file."""
     try:
         image = Image.open(path)
+    except UnidentifiedImageError as error:  # its message repeats the path
+        raise DamagedImage(f"{path} is not a readable image: it is damaged, or of an unknown format") from error
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise DamagedImage(f"{path} is not a readable image: {error}") from error
     if image.mode not in _EIGHT_BIT and image.mode not in _SIXTEEN_BIT:

@@ -7,6 +7,7 @@ the shorter side is resized to 8/7 of the working resolution and the centre crop
 folder. Evaluation uses the centre of these squares, training a random resized crop.
 """
 
+import difflib
 import errno
 import os
 import warnings
@@ -116,7 +117,13 @@ def count(path: str | Path, own_validation: bool = True) -> tuple[int, int, int,
 
 
 def _no_folder(path: str | Path, folder: Path) -> FileNotFoundError:
+    if folder.is_file():
+        return FileNotFoundError(f"{folder} is a file, but folder: needs the folder that contains the class folders")
+    beside = [entry.name for entry in folder.parent.iterdir() if entry.is_dir()] if folder.parent.is_dir() else []
+    near = difflib.get_close_matches(folder.name, sorted(beside), n=1)
     remedy = "" if Path(path).is_absolute() else "; --root can name the folder that contains it"
+    if near:
+        remedy = f"; did you mean {near[0]!r}?"
     return FileNotFoundError(f"data folder {folder} does not exist{remedy}")
 
 
@@ -242,9 +249,16 @@ def _read_part(folder: Path, part: str, classes: list[str]) -> _Part:
 def _class_folders(part: Path, root: Path) -> tuple[list[str], list[Path], np.ndarray]:
     classes = [entry for entry in _entries(part, root) if entry.is_dir()]
     if not classes:
-        raise ValueError(f"{part} contains no class folders")
+        images = sum(entry.suffix.lower() in SUFFIXES for entry in part.iterdir())
+        instead = f", but {images:,} image{'' if images == 1 else 's'}" if images else ""
+        raise ValueError(
+            f"{part} contains no class folders{instead}: put the images of each class into a folder named after it, or "
+            "list images and labels in a table (--data csv:FILE --image-column NAME)"
+        )
     if len(classes) < 2 and part in (root, root / "train"):
-        raise ValueError(f"{part} must have at least 2 class folders, got 1 ({classes[0].name})")
+        raise ValueError(
+            f"{part} must have at least 2 class folders, got 1 ({classes[0].name}): add one for each other class"
+        )
     files: list[Path] = []
     labels: list[int] = []
     for label, folder in enumerate(classes):
@@ -264,7 +278,7 @@ def _images(folder: Path, root: Path) -> list[Path]:
             elif entry.suffix.lower() in SUFFIXES and entry.is_file():
                 found.append(entry)
     if not found:
-        raise ValueError(f"{folder} contains no images ({', '.join(SUFFIXES)})")
+        raise ValueError(f"{folder} contains no images ({', '.join(SUFFIXES)}): add some, or remove the folder")
     return sorted(found)
 
 

@@ -94,7 +94,7 @@ def local_folder(network: str) -> Path | None:
         if not (path / CONFIG).is_file():
             raise FileNotFoundError(f"network {network!r}: {path} has no {CONFIG}; {what_to_place(prefix)}")
         return path
-    if not _HUB_NAME.fullmatch(name):
+    if name.startswith(".") or not _HUB_NAME.fullmatch(name):
         raise FileNotFoundError(f"network {network!r}: the folder {path} does not exist; {what_to_place(prefix)}")
     return None
 

@@ -225,7 +225,9 @@ def _import_factory(name: str) -> Factory:
         raise ValueError(f"network {name!r}: {module} cannot be imported: {type(error).__name__}: {error}") from error
     for part in attribute.split("."):
         if not hasattr(found, part):
-            raise ValueError(f"network {name!r}: {module} has no {attribute!r}")
+            advice = suggest(part, [each for each in dir(found) if callable(getattr(found, each, None))])
+            near = f"; {advice}" if advice.startswith("did") else ""
+            raise ValueError(f"network {name!r}: {module} has no {attribute!r}{near}")
         found = getattr(found, part)
     if not callable(found):
         raise ValueError(f"network {name!r} must be a function that returns an nn.Module, got {type(found).__name__}")

@@ -70,7 +70,9 @@ def check_channels_first(config: TrainConfig, samples: Samples) -> None:
 
 
 def check_backbone(config: TrainConfig) -> None:
-    """A network of another library must exist, fit its weights and accept photos: known before they are decoded."""
+    """A network must exist, fit its weights and accept photos: known before they are decoded."""
+    if not models.is_third_party(config.network) and config.network != "auto":
+        _check_built_in(config)
     if not models.is_backbone(config.network) or config.image_size is None:
         return
     shape = (3, config.image_size, config.image_size)
@@ -84,6 +86,15 @@ def check_backbone(config: TrainConfig) -> None:
             network(torch.zeros(1, *shape, dtype=next(network.parameters()).dtype))
     except Exception as error:
         raise does_not_take(config, shape, error) from error
+
+
+def _check_built_in(config: TrainConfig) -> None:
+    try:
+        models.count_parameters(config.network, image_size=config.image_size or 32)
+    except ValueError as error:
+        if config.image_size is None or config.network not in models.names():
+            raise
+        raise ValueError(f"network {config.network!r} and --image-size {config.image_size}: {error}") from error
 
 
 def check_network(config: TrainConfig, samples: Samples, network: nn.Module) -> None:
@@ -109,7 +120,8 @@ def _check_output(config: TrainConfig, samples: Samples, network: nn.Module, x: 
         given = "two samples in training mode" if network.training else "one sample"
         raise ValueError(
             f"network {config.network!r} returns {found} for {given} of shape {in_words(samples.val.sample_shape)}, "
-            f"but logits of shape ({count}, {classes}) are needed, one for each class"
+            f"but logits of shape ({count}, {classes}) are needed, one for each class: give the last layer num_classes "
+            f"outputs, which are {classes} here"
         )
     if network.training and not logits.requires_grad and any(weight.requires_grad for weight in network.parameters()):
         raise ValueError(

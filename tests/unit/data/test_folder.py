@@ -199,7 +199,7 @@ def test_images_of_floats_are_rejected(tmp_path):
 def test_errors_name_what_is_missing(tmp_path):
     with pytest.raises(FileNotFoundError, match="does not exist"):
         load(f"folder:{tmp_path / 'no'}")
-    with pytest.raises(ValueError, match="contains no class folders"):
+    with pytest.raises(ValueError, match="contains no class folders: put the images of each class into a folder"):
         load(f"folder:{tmp_path}")
     name = tree(tmp_path, parts=("train",))
     with pytest.raises(FileNotFoundError, match="has train/ but no test/"):
@@ -212,6 +212,17 @@ def test_errors_name_what_is_missing(tmp_path):
         load(name)
     with pytest.raises(ValueError, match=r"must have at least 2 class folders, got 1 \(ant\)"):
         load(tree(tmp_path / "one", classes=("ant",)))
+
+
+def test_a_wrong_path_names_the_remedy(tmp_path):
+    tree(tmp_path / "photos")
+    with pytest.raises(FileNotFoundError, match="photo does not exist; did you mean 'photos'"):
+        load(f"folder:{tmp_path / 'photo'}")
+    image = next((tmp_path / "photos").rglob("*.png"))
+    with pytest.raises(FileNotFoundError, match="is a file, but folder: needs the folder that contains the class"):
+        load(f"folder:{image}")
+    with pytest.raises(ValueError, match=r"contains no class folders, but \d images?: put .* --image-column NAME"):
+        load(f"folder:{image.parent}")
 
 
 @pytest.mark.parametrize("target", ["a file", "a class"])

@@ -107,6 +107,25 @@ def test_photos_are_not_shifted(photos: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"network": "resnet19"}, "network 'resnet19' is unknown; did you mean 'resnet18'"),
+        ({"network": "vit-tiny", "image_size": 33}, "--image-size 33: .* multiple of the patch size 4"),
+        ({"network": "hf:./model"}, "the folder model does not exist; place config.json"),
+    ],
+)
+def test_an_impossible_network_is_reported_before_photos_are_decoded(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    wanted = config(f"folder:{photos}", "ce", epochs=2, validation=6, **{"image_size": 24, **changes})
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        train(wanted, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    assert not list(photos.parent.glob(f"*.{wanted.image_size}px.pixels"))
+
+
 def test_damaged_photos_are_left_out_if_asked_to(photos: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     for path in photos.glob("*/*"):

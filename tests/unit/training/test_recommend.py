@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 import vista
+from vista import models
 from vista.runs.config import preset, preset_name
 from vista.training.api import make_config
 from vista.training.compare import verdict
@@ -45,6 +46,27 @@ def test_few_validation_samples_take_label_smoothing(photos: str) -> None:
     assert (config.batch_size, config.lr) == (32, 0.05)
     assert FEWEST <= config.epochs <= MOST
     assert config.choice.startswith("auto: 19 images, 2 of them for validation: label-smoothing (vista-light needs 200")
+
+
+def test_a_table_takes_vista_light_however_small_it_is(tmp_path: Path) -> None:
+    rows = "".join(f"{number},{'xy'[number % 2]}\n" for number in range(40))
+    (tmp_path / "table.csv").write_text(f"size,label\n{rows}")
+    config = make_config(None, "auto", {"data": f"csv:{tmp_path / 'table.csv'}", "device": "cpu"})
+    assert (config.method, config.network) == ("vista-light", "mlp")
+
+
+def test_pretrained_weights_are_trained_in_small_steps(photos: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "read_backbone", lambda _name: models.Backbone("hf", "image", image_size=48))
+    given = {"data": photos, "device": "cpu", "network": "hf:models/resnet"}
+    config = make_config(None, "auto", given)
+    assert (config.optimizer, config.lr, config.backbone_lr, config.epochs) == ("adamw", 5e-4, 5e-5, 10)
+    assert (config.warmup_epochs, config.weight_decay) == (1.0, 0.01)
+    assert "10 epochs, batch size 32, AdamW, learning rate 0.0005 (5e-05 for the pretrained layers)" in config.choice
+    assert make_config(None, "auto", {**given, "lr": 0.01}).backbone_lr is None, "one rate for all layers"
+    assert make_config(None, "auto", {**given, "freeze": "backbone"}).backbone_lr is None
+    assert make_config(None, "auto", {**given, "epochs": 2}).warmup_epochs == 0
+    for scratch in ({"pretrained": False}, {"optimizer": "sgd"}):
+        assert make_config(None, "auto", {**given, **scratch}).lr == 0.05
 
 
 def test_enough_validation_samples_take_vista_light() -> None:
