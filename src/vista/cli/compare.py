@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vista.cli import compare_runs, errors, terminal
-from vista.cli.arguments import Output, Preset, given_fields, parse, train_config, training_flags
+from vista.cli.arguments import On, Output, Preset, given_fields, parse, train_config, training_flags
 from vista.cli.compare_runs import CompareRuns
 from vista.cli.execute import execute, show_choice
 from vista.runs.config import TrainConfig
@@ -44,6 +44,9 @@ class CompareFlags(Output):
     """Folder of the runs; default: runs/compare-DATA-NOISE."""
     at_once: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")] = None
     """Concurrent runs; default: 5 on CUDA, on the CPU one per core if batches are small, otherwise 1."""
+    on: On = None
+    """Train on a cluster: ray, ray:ADDRESS, slurm or slurm:PARTITION. --out and --root must be visible on all nodes;
+    --at-once is then per GPU. Without GPUs on this machine, also give --device cuda."""
 
 
 def run(argv: list[str]) -> int:
@@ -59,9 +62,9 @@ def run(argv: list[str]) -> int:
     if not flags.fresh:
         keep_choices(jobs, given)
     show_choice(jobs[0].config, flags)
-    check_folders(jobs, flags.fresh)
+    check_folders(jobs, flags.fresh, flags.on)
     try:
-        execute(jobs, flags, flags.at_once)
+        execute(jobs, flags, flags.at_once, on=flags.on)
     except Interrupted as error:
         return errors.report_stop(error, of_several=True)
     except Exception as error:

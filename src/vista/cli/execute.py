@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.table import Table
 
-from vista.cli import terminal
+from vista.cli import cluster_display, terminal
 from vista.cli.arguments import Output
 from vista.cli.decoding_progress import decoding_shown
 from vista.methods import Method, available
@@ -36,6 +36,7 @@ def execute(
     output: Output,
     at_once: int | None = None,
     finished: Callable[[Job], None] = lambda _job: None,
+    on: str | None = None,
 ) -> None:
     """Execute the runs as :func:`vista.training.api.execute_jobs` does, and show their progress.
 
@@ -44,12 +45,14 @@ def execute(
         output: What to show, and whether to replace existing runs.
         at_once: Concurrent runs.
         finished: Called with each run that finishes, while others may still be training.
+        on: The cluster to execute them on; by default this machine.
     """
     first = distributed.is_first_process()
     with ExitStack() as stack:
         scalars = stack.enter_context(Scalars()) if output.tensorboard and first else None
-        display = stack.enter_context(terminal.display(jobs, quiet=output.quiet or not first, json=output.json))
-        if first and not output.quiet:
+        kind = terminal.display if on is None else cluster_display.display
+        display = stack.enter_context(kind(jobs, quiet=output.quiet or not first, json=output.json))
+        if first and not output.quiet and on is None:
             stack.enter_context(decoding_shown(display.progress if isinstance(display, terminal.Live) else None))
 
         def on_event(job: Job, event: Event) -> None:
@@ -60,7 +63,7 @@ def execute(
             with closed_output_detected():  # last, so that nothing else is skipped when the output was closed
                 display(job, event)
 
-        execute_jobs(jobs, on_event, at_once, fresh=output.fresh)
+        execute_jobs(jobs, on_event, at_once, fresh=output.fresh, on=on)
 
 
 class Scalars:

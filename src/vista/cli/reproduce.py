@@ -12,7 +12,7 @@ import tyro
 from rich.table import Table
 
 from vista.cli import errors, terminal
-from vista.cli.arguments import Output, parse
+from vista.cli.arguments import On, Output, parse
 from vista.cli.execute import execute
 from vista.files import atomic
 from vista.reproduce import ledger, load_study, plan, restore, results_page, study_names
@@ -46,6 +46,9 @@ class ReproduceFlags(Output):
     """Run at most this many of the missing runs; all of them by default."""
     at_once: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Concurrent runs; by default 5 on CUDA and 1 on the CPU."""
+    on: On = None
+    """Train on a cluster: ray, ray:ADDRESS, slurm or slurm:PARTITION. --out and --root must be visible on all nodes;
+    --at-once is then per GPU. Without GPUs on this machine, also give --device cuda."""
     root: Annotated[str | None, tyro.conf.arg(metavar="DIR")] = None
     """Folder that holds the data sets; by default the environment variable VISTA_DATA."""
     device: str = "auto"
@@ -179,7 +182,13 @@ def _run_missing(planned: list[plan.PlannedRun], flags: ReproduceFlags) -> int:
     ledger.check_writable(flags.results)
     jobs = [Job(config, plan.run_path(config, flags.out)) for config in missing]
     try:
-        execute(jobs, flags, flags.at_once, finished=lambda job: records.append(_add_run(RunFolder(job.out), flags)))
+        execute(
+            jobs,
+            flags,
+            flags.at_once,
+            finished=lambda job: records.append(_add_run(RunFolder(job.out), flags)),
+            on=flags.on,
+        )
     except Interrupted as error:
         return errors.report_stop(error, of_several=True)
     except Exception as error:

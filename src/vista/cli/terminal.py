@@ -159,13 +159,20 @@ class RunProgress:
             self.marks.popleft()
 
     @property
+    def speed(self) -> float:
+        """Images per second; 0 until it can be estimated."""
+        if len(self.marks) < 2:
+            return 0.0
+        (began, before), (now, done) = self.marks[0], self.marks[-1]
+        return (done - before) / max(now - began, 1e-9)
+
+    @property
     def pace(self) -> str:
         """Images per second and the time left, as text; empty until they can be estimated."""
-        (began, before), (now, done) = self.marks[0], self.marks[-1]
-        if done == before:
+        speed = self.speed
+        if not speed:
             return ""
-        speed = (done - before) / max(now - began, 1e-9)
-        return f", {speed:,.0f} images/s, {duration((self.total - done) / speed)} left"
+        return f", {speed:,.0f} images/s, {duration((self.total - self.done) / speed)} left"
 
 
 class Display:

@@ -20,7 +20,7 @@ from vista.methods import Chosen
 from vista.runs import config as run_config
 from vista.runs.config import TrainConfig
 from vista.runs.folder import Which
-from vista.training import distributed
+from vista.training import clusters, distributed
 from vista.training.events import Event, Interrupted, Started
 from vista.training.network import load_model
 from vista.training.recommend import complete, keep_choices
@@ -136,7 +136,9 @@ def result_of(job: Job) -> Result:
     return Result(job.out, resolve(job.config).config, job.metrics)
 
 
-def execute_jobs(jobs: list[Job], on_event: OnEvent, at_once: int | None = None, *, fresh: bool = False) -> None:
+def execute_jobs(
+    jobs: list[Job], on_event: OnEvent, at_once: int | None = None, *, fresh: bool = False, on: str | None = None
+) -> None:
     """Execute runs; each job then holds its metrics or its error.
 
     Args:
@@ -144,12 +146,15 @@ def execute_jobs(jobs: list[Job], on_event: OnEvent, at_once: int | None = None,
         on_event: Called with each event and its job.
         at_once: Concurrent runs; by default 5 on a GPU, and on the CPU one per core if a single thread is fastest.
         fresh: Replace runs in the same folders instead of resuming them; an old run is deleted once the new one starts.
+        on: Execute them on a cluster: ``ray``, ``ray:ADDRESS``, ``slurm`` or ``slurm:PARTITION``. ``at_once`` is then
+            the number of concurrent runs per GPU.
 
     Raises:
         Interrupted: If a signal stopped the runs, each with a checkpoint.
     """
     if at_once is not None and at_once < 1:
         raise ValueError(f"at_once must be at least 1, got {at_once}")
+    engine = None if on is None else clusters.parse(on)
     for job in jobs:
         job.config = dataclasses.replace(job.config, device=distributed.own_device(job.config.device))
     with ExitStack() as stack:
@@ -163,7 +168,10 @@ def execute_jobs(jobs: list[Job], on_event: OnEvent, at_once: int | None = None,
             on_event(job, event)
 
         try:
-            _drive(jobs, show, at_once)
+            if engine is not None:
+                clusters.run_on(engine, jobs, show, at_once)
+            else:
+                _drive(jobs, show, at_once)
         except Interrupted as error:  # possibly in a run that another one needs first: name the job's own run
             raise Interrupted(jobs[0].out, error.signal) from error
 

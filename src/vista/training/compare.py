@@ -14,7 +14,7 @@ from vista.methods import Chosen, available, choose
 from vista.methods.vista import VistaMethod
 from vista.metrics import mean_and_error
 from vista.runs.config import TrainConfig
-from vista.runs.folder import RunFolder
+from vista.runs.folder import CONFIG, RunFolder
 from vista.training.api import OnEvent, data_name, execute_jobs, make_config, method_name, output_folder
 from vista.training.preflight import check_same_run
 from vista.training.recommend import keep_choices, measure
@@ -47,6 +47,7 @@ def compare(
     at_once: int | None = None,
     preset: str = "auto",
     fresh: bool = False,
+    on: str | None = None,
     **fields: Any,
 ) -> list[dict[str, Any]]:
     """Train every method with every seed on the same labels, as ``vista compare`` does.
@@ -64,6 +65,8 @@ def compare(
         preset: The defaults, unless ``config`` is given: ``auto``, ``recommended``, ``paper``, ``digits``, ``clean`` or
             ``noisy``; ``auto`` is ``recommended`` for custom data such as ``folder:PATH``.
         fresh: Replace runs in the same folder instead of reusing or resuming them.
+        on: Train on a cluster: ``ray``, ``ray:ADDRESS``, ``slurm`` or ``slurm:PARTITION``; ``out`` and ``root`` must be
+            visible on all nodes, and ``at_once`` is then per GPU.
         **fields: Fields of :class:`vista.runs.config.TrainConfig`. They override ``config`` and the preset.
 
     Returns:
@@ -83,10 +86,10 @@ def compare(
     jobs = jobs_of(entries)
     if not fresh:
         keep_choices(jobs, {*fields, "method", "options"})
-    check_folders(jobs, fresh)
-    if at_once is None and not on_gpu(jobs):
+    check_folders(jobs, fresh, on)
+    if at_once is None and on is None and not on_gpu(jobs):
         at_once = 1
-    execute_jobs(jobs, on_event or (lambda _job, _event: None), at_once, fresh=fresh)
+    execute_jobs(jobs, on_event or (lambda _job, _event: None), at_once, fresh=fresh, on=on)
     return rows_of(entries)
 
 
@@ -137,10 +140,15 @@ def jobs_of(entries: Sequence[Entry]) -> list[Job]:
     return [job for entry in entries if entry.same_as is None for job in entry.jobs]
 
 
-def check_folders(jobs: Sequence[Job], fresh: bool) -> None:
+def check_folders(jobs: Sequence[Job], fresh: bool, on: str | None = None) -> None:
     """Reject folders that hold other runs, before anything is trained."""
     for job in () if fresh else jobs:
-        check_same_run(resolve(job.config).config, RunFolder(job.out))
+        folder, config = RunFolder(job.out), job.config
+        if on is not None:  # a node decides about device and precision
+            config = dataclasses.replace(config, device="cpu")
+            if config.precision == "auto" and (folder.path / CONFIG).exists():
+                config = dataclasses.replace(config, precision=folder.config().precision)
+        check_same_run(resolve(config).config, folder)
 
 
 def _expand_all(methods: Sequence[str]) -> list[str]:

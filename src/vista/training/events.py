@@ -59,7 +59,24 @@ class Finished:
     role: str | None
 
 
-Event = Started | Stepped | Waiting | EpochEnded | Finished
+@dataclass(frozen=True)
+class Placed:
+    """A worker of a cluster has received a run."""
+
+    host: str
+    device: str  # such as ``GPU 0``
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A worker of a cluster is gone; its run returns to the queue."""
+
+    host: str
+    device: str
+    reason: str
+
+
+Event = Started | Stepped | Waiting | EpochEnded | Finished | Placed | Lost
 
 
 @dataclass

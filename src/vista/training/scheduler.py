@@ -54,37 +54,57 @@ def run_jobs(jobs: list[Job], show: Callable[[Job, Event], None], at_once: int |
         at_once: Concurrent runs; by default 5 on a GPU and 1 on the CPU.
     """
     limit = at_once or (RUNS_PER_GPU if on_gpu(jobs) else 1)
-    waiting, running = deque(jobs), deque[tuple[Job, Iterator[Event]]]()
-    interrupted: Interrupted | None = None
-    exact = any(job.config.deterministic for job in jobs)
-    with stop_on_signals() as stop, deterministic(exact):
-        while running or (waiting and not stop.signal):
-            while waiting and len(running) < limit and not stop.signal:
-                job = waiting.popleft()
-                running.append((job, train(job.config, job.out, stop)))
-            for _ in range(len(running)):
-                job, events = running.popleft()
-                try:
-                    event = _next_event(events, alone=len(running) == 0)
-                except StopIteration:
-                    continue
-                except Interrupted as error:
-                    interrupted = error
-                    continue
-                except Exception as error:
-                    job.error = error
-                    if collectives.active():
-                        raise
-                    _drop_frames(error)
-                    continue
-                if isinstance(event, Finished) and event.role is None:
-                    job.metrics = event.metrics
-                show_or_stop(show, job, event, stop)
-                running.append((job, events))
-    if interrupted is None and waiting:  # the signal arrived when the last running job had no step left
-        interrupted = Interrupted(waiting[0].out, stop.signal)
-    if interrupted is not None:
-        raise interrupted
+    waiting = deque(jobs)
+    with stop_on_signals() as stop, deterministic(any(job.config.deterministic for job in jobs)):
+        runs = Interleaved(show, stop)
+        while runs.running or (waiting and not stop.signal):
+            while waiting and len(runs.running) < limit and not stop.signal:
+                runs.start(waiting.popleft())
+            runs.advance()
+    if runs.interrupted is not None:
+        raise runs.interrupted
+    if waiting:  # the signal arrived when the last running job had no step left
+        raise Interrupted(waiting[0].out, stop.signal)
+
+
+class Interleaved:
+    """Runs that take turns in this process.
+
+    Args:
+        show: Called with each progress event.
+        stop: Its ``signal`` requests a checkpoint of every run; the first of them is then kept in ``interrupted``.
+    """
+
+    def __init__(self, show: Callable[[Job, Event], None], stop: Stop) -> None:
+        self.show, self.stop = show, stop
+        self.running = deque[tuple[Job, Iterator[Event]]]()
+        self.interrupted: Interrupted | None = None
+
+    def start(self, job: Job) -> None:
+        """Add a run, which starts with the next :meth:`advance`."""
+        self.running.append((job, train(job.config, job.out, self.stop)))
+
+    def advance(self) -> None:
+        """Advance each run by one event; one that ends leaves, and its job holds the metrics or the error."""
+        for _ in range(len(self.running)):
+            job, events = self.running.popleft()
+            try:
+                event = _next_event(events, alone=len(self.running) == 0)
+            except StopIteration:
+                continue
+            except Interrupted as error:
+                self.interrupted = self.interrupted or error
+                continue
+            except Exception as error:
+                job.error = error
+                if collectives.active():
+                    raise
+                _drop_frames(error)
+                continue
+            if isinstance(event, Finished) and event.role is None:
+                job.metrics = event.metrics
+            show_or_stop(self.show, job, event, self.stop)
+            self.running.append((job, events))
 
 
 def show_or_stop(show: Callable[[Job, Event], None], job: Job, event: Event, stop: Stop) -> None:

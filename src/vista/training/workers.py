@@ -65,12 +65,13 @@ class Over:
 
 def at_once_on_cpu(jobs: list[Job]) -> int:
     """Default number of concurrent runs: one per core if a single thread is fastest for every run, else 1."""
-    if len(jobs) == 1 or on_gpu(jobs) or not all(_fits_one_core(job.config) for job in jobs):
+    if len(jobs) == 1 or on_gpu(jobs) or not all(fits_one_core(job.config) for job in jobs):
         return 1
     return min(len(jobs), cores())
 
 
-def _fits_one_core(config: TrainConfig) -> bool:
+def fits_one_core(config: TrainConfig) -> bool:
+    """Whether a single thread is fastest for a run on the CPU."""
     try:
         return is_small(config, _sample_shape(*(getattr(config, name) for name in DATA_FIELDS)))
     except (OSError, ValueError):  # the run itself reports what is wrong with its data
@@ -220,11 +221,11 @@ def _work(pipe: Connection, share: int) -> None:
                     run_jobs([job], tell)
             except Interrupted as stopped:
                 number = stopped.signal
-            pipe.send(Over(job.error and _portable(job.error), number))
+            pipe.send(Over(job.error and portable(job.error), number))
 
 
-def _portable(error: Exception) -> Exception:
-    """The error if it can be pickled, else its type and message."""
+def portable(error: Exception) -> Exception:
+    """The error if it can be pickled, else a RuntimeError with its type and message."""
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301, made here a moment ago
     except Exception:
