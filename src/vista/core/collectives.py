@@ -10,7 +10,9 @@ import hashlib
 import json
 import os
 import platform
+import secrets
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -32,8 +34,8 @@ def world_size() -> int:
 
 
 def ranks_on_machine() -> int:
-    """Number of processes of this training that share the memory of this machine, as the launcher reports it."""
-    return max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1"))) if active() else 1
+    """Number of processes of this training on this machine, as the launcher reports it; all without a report."""
+    return max(1, int(os.environ.get("LOCAL_WORLD_SIZE", world_size()))) if active() else 1
 
 
 def here() -> str:
@@ -181,6 +183,24 @@ def raise_everywhere(error: Exception | None) -> None:
     for text in texts:
         if text:
             raise OSError(text)
+
+
+def ranks_sharing(folder: Path) -> list[int]:
+    """Return the ranks that see the same folder as this one, lowest first; the folder is made if needed."""
+    if not active():
+        return [0]
+    token = broadcast_strings([secrets.token_hex(8)])[0]
+    names, error = [f".folder.{r}-{token}-0.tmp" for r in range(world_size())], None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / names[rank()]).touch()
+    except OSError as failure:
+        error = failure
+    raise_everywhere(error)
+    sharing = [r for r, name in enumerate(names) if (folder / name).exists()]
+    all_agree(True)  # every rank has looked
+    (folder / names[rank()]).unlink(missing_ok=True)
+    return sharing
 
 
 def all_agree(yes: bool) -> bool:

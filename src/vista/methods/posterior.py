@@ -162,6 +162,7 @@ class Posterior(Method):
             order=config.order,
             weights=config.weights,
             device=task.device,
+            store="device",  # its targets are computed for all samples at once
             checks=False,  # the engine's batches contain each sample once, and it checks every loss
         )
         self.vista.expects_every_sample = task.sees_every_sample
