@@ -36,7 +36,9 @@ from vista.core.store import RowsOnDisk
 BLOCK = 2**23  # bytes written, or sent to another machine, at a time
 AHEAD = 4  # batches that may be gathered ahead, and whose predictions may wait to be written
 OWN_FOLDER = re.compile(r"vista-store-(?P<host>.+)-(?P<process>\d+)-[0-9a-f]{8}")
-_TYPES = {torch.float16: ("F16", np.float16), torch.int32: ("I32", np.int32)}
+_TYPES: dict[torch.dtype, tuple[str, type[np.generic]]] = {
+    torch.float16: ("F16", np.float16), torch.int32: ("I32", np.int32),
+}  # fmt: skip
 
 # ---------------------------------------------------------------- files of rows
 
@@ -55,7 +57,7 @@ def write_rows(path: Path, shape: tuple[int, int], dtype: torch.dtype, blocks: I
             digest.update(part)
             file.write(part)
         for block in blocks:
-            content = memoryview(block.contiguous().numpy()).cast("B")
+            content = memoryview(block.contiguous().numpy().data).cast("B")
             digest.update(content)
             file.write(content)
     temporary.replace(path)
@@ -99,7 +101,7 @@ class RowLog:
         self._count += added
 
     def _put(self, slot: int, rows: NDArray[np.generic]) -> None:
-        content = memoryview(np.ascontiguousarray(rows, dtype=self._dtype)).cast("B") if rows.size else b""
+        content = memoryview(np.ascontiguousarray(rows, dtype=self._dtype).data).cast("B") if rows.size else b""
         offset = slot * self._width * np.dtype(self._dtype).itemsize
         with _explained(self.path.parent):
             while content:

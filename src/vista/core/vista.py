@@ -163,6 +163,7 @@ class Vista:
         self._states: list[int] = []  # kept states, oldest first: the anchors, or every past state
         self._counts: list[int] = []  # their marginal coverage at the end of the last epoch
         self._bits: coverage.Bits = coverage.pack(np.zeros((0, len(self._val_labels)), np.bool_))
+        self._fault: FirstFault
         self._ahead = Ahead()
         self._weights: dict[int, float] = {}  # of the teacher of the current epoch
         self._targets: Tensor | None = None  # [N + 1, K] with the store on the device, made once per epoch
@@ -625,30 +626,32 @@ class Vista:
     def _gather_targets(self, index: Integers) -> Tensor:
         """Compute the targets ``[B, K]`` of a batch, the same numbers as its rows of the whole table."""
         samples = self._on_host(index)
+        if self._weights and self.device.type != "cuda":
+            return self._ahead.take(samples, self._gather)[0]
         labels = self._labels.index_select(0, samples.to(self.device, non_blocking=True))
         if not self._weights and not (self.epoch == 0 and self._options.start == "uniform"):
             return one_hot(labels, self.num_classes)
         targets = torch.empty(len(samples), self.num_classes, dtype=torch.float32, device=self.device)
         if not self._weights:
             targets.fill_(1.0 / self.num_classes)
-        elif self.device.type == "cuda":
+        else:
             gathered = self._ahead.take(samples, self._gather)
             states = [rows.to(self.device, non_blocking=True) for rows in gathered]
             teacher.teacher(dict(zip(self._weights, states, strict=True)), self._weights, out=targets)
-        else:
-            [targets] = self._ahead.take(samples, self._gather)
         teacher.blend_labels_(targets, labels, self._beta())
         return targets
 
     def _gather(self, index: Tensor) -> list[Tensor]:
-        """Gather the rows of each anchor for a GPU, in pinned memory; on the CPU their sum, the teacher, too."""
+        """Gather the rows of each anchor for a GPU, in pinned memory; on the CPU compute the targets from them, too."""
         assert isinstance(self._store, HostStore)
         on_gpu = self.device.type == "cuda"
         states = self._store.gather(list(self._weights), index, pinned=on_gpu)
         if on_gpu:
             return states
         out = torch.empty(len(index), self.num_classes, dtype=torch.float32)
-        return [teacher.teacher(dict(zip(self._weights, states, strict=True)), self._weights, out=out)]
+        teacher.teacher(dict(zip(self._weights, states, strict=True)), self._weights, out=out)
+        teacher.blend_labels_(out, self._labels.index_select(0, index), self._beta())
+        return [out]
 
     def _on_host(self, index: Integers) -> Tensor:
         """The sample numbers of a batch on the CPU; an index on a GPU waits for it."""

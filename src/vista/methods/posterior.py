@@ -116,6 +116,7 @@ class PosteriorTargets(Vista):
 
     def replace_targets(self, targets: Tensor) -> None:
         """Set the targets ``[N, K]`` of the coming epoch, in place: a captured step reads the same tensor."""
+        assert self._targets is not None
         self._targets[:-1].copy_(targets)
 
 

@@ -389,7 +389,7 @@ def test_a_damaged_blob_is_written_anew(data: str, copied: Path) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value", "said"),
-    [("format", 99, "has format 99, but this version reads 1"), ("processes", 2, "was written by 2 processes")],
+    [("format", 99, "has format 99, but this version reads 1"), ("processes", 2, "-rank1 is damaged: .*2 processes")],
 )
 def test_what_this_version_or_start_cannot_read_is_refused_not_overwritten(
     data: str, copied: Path, field: str, value: int, said: str
@@ -397,7 +397,7 @@ def test_what_this_version_or_start_cannot_read_is_refused_not_overwritten(
     folder = copied / FOLDER / NEWEST
     state = json.loads((folder / STATE).read_text())
     put(folder, STATE, json.dumps({**state, field: value}).encode())
-    with pytest.raises(ValueError, match=f"{NEWEST} {said}"):
+    with pytest.raises(ValueError, match=f"{NEWEST} ?{said}"):
         train(config(data), copied)
     assert folder.exists()
 
