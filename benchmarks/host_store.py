@@ -113,7 +113,7 @@ class Training:
 
 
 def loss_seconds(training: Training, prefetched: bool, plain: bool = False) -> float:
-    """Lower quartile of the seconds of ``loss`` of one batch; the network is a pause, in which a batch can be gathered."""
+    """Lower quartile of the seconds of ``loss`` of a batch; the network is a pause, in which one can be gathered."""
     vista, times = training.vista, []
     assert vista is not None
     coming = batches(training.options.samples, training.options.batch, 999)
