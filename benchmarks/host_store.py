@@ -29,7 +29,7 @@ from vista.core.store import WrittenOnce
 from vista.runs.checkpoint import Checkpoints
 from vista.runs.environment import environment
 
-FEATURES, VALIDATION, STEP_SECONDS, TIMED = 64, 2000, 0.005, 60
+FEATURES, VALIDATION, STEP_SECONDS, TIMED = 64, 2000, 0.02, 60
 PEAK = """
 import sys
 from pathlib import Path
