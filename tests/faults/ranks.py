@@ -28,6 +28,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "light": {"tau": 0.12},
     "clean pass": {"record": "eval"},
     "accuracy": {"weights": "accuracy", "smoothing": 3},
+    "top-k": {"topk": 2},
+    "basic on the host": {"store": "host"},
+    "light on the host": {"tau": 0.12, "store": "host"},
+    "top-k on the host": {"topk": 2, "store": "host"},
 }
 
 
@@ -66,6 +70,7 @@ def _epochs(vista: Vista) -> Any:
         summary = vista.end_epoch(drawn(VAL_LABELS, epoch)[of_val], val_index=of_val)
         everything = {"targets": vista.targets(torch.arange(SAMPLES)), "teacher": vista.teacher()}
         hashes = digests({**everything, "state": vista.state_dict(), "record": {}})
+        hashes["predictions"] = digests({"predictions": vista.state_dict()["predictions"], "record": {}})["predictions"]
         yield [summary.anchors, summary.accuracy, summary.unrecorded, hashes]
 
 

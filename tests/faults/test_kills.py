@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
 STEPS = 11  # an epoch, of which two processes may save at the first and at the eleventh
 
 
-@pytest.mark.parametrize("method", ["vista"])
+@pytest.mark.parametrize("method", ["vista", "vista:store=host"])
 def test_at_every_write(trainer: Trainer, data: str, tmp_path: Path, method: str) -> None:
     wanted = config(data, method)
     trainer(wanted, tmp_path / "whole")
@@ -29,9 +29,10 @@ def test_at_every_write(trainer: Trainer, data: str, tmp_path: Path, method: str
     record("kills at every write", kills=writes, resumed=writes)
 
 
+@pytest.mark.parametrize("method", ["vista", "vista:store=host"])
 @pytest.mark.parametrize("rank", [0, 1])
-def test_at_writes_of_either_process(trainer: Trainer, data: str, tmp_path: Path, rank: int) -> None:
-    wanted = config(data, batch_size=12)
+def test_at_writes_of_either_process(trainer: Trainer, data: str, tmp_path: Path, rank: int, method: str) -> None:
+    wanted = config(data, method, batch_size=12)
     trainer(wanted, tmp_path / "whole", processes=2)
     whole, write = ended_as(tmp_path / "whole", 2), 3
     while trainer(wanted, tmp_path / str(write), Kill(write=write, rank=rank), processes=2).killed:
@@ -44,7 +45,7 @@ def test_at_writes_of_either_process(trainer: Trainer, data: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-@pytest.mark.parametrize("method", ["ce", "vista", "vista-light"])
+@pytest.mark.parametrize("method", ["ce", "vista", "vista-light", "vista-light:store=host"])
 def test_at_random_instants(trainer: Trainer, data: str, tmp_path: Path, method: str, processes: int) -> None:
     wanted = config(data, method, batch_size=12, cutmix=0.5)
     trainer(wanted, tmp_path / "whole", processes=processes)

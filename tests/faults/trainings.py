@@ -31,7 +31,8 @@ from torch import Tensor, nn
 from torch.distributed import distributed_c10d
 
 from vista import methods, models
-from vista.core import collectives
+from vista.core import collectives, host_store
+from vista.core.store import RowsOnDisk
 from vista.files import atomic
 from vista.runs import folder, lock
 from vista.runs.checkpoint import split
@@ -237,7 +238,8 @@ def digests(state: dict[str, Any]) -> dict[str, str]:
 
 def _digest(part: Any) -> str:
     skeleton, tensors, blobs = split(part)
-    groups = {f"{path}/{name}": tensor for path, group in blobs.items() for name, tensor in group.items()}
+    dense = {path: {"": group.rows} if isinstance(group, RowsOnDisk) else group for path, group in blobs.items()}
+    groups = {f"{path}/{name}": tensor for path, group in dense.items() for name, tensor in group.items()}
     digest = hashlib.sha256(json.dumps(skeleton, sort_keys=True).encode())
     for name, tensor in sorted({**tensors, **groups}.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
@@ -342,16 +344,20 @@ class Trainer:
     def __exit__(self, *_: object) -> None:
         self._process.communicate(timeout=200)
 
-    def __call__(self, configuration: TrainConfig, out: Path, kill: Kill | None = None, processes: int = 1) -> Ended:
+    def __call__(
+        self, configuration: TrainConfig, out: Path, kill: Kill | None = None, processes: int = 1, apart: bool = False
+    ) -> Ended:
         """Train, or go on with a training. One that fails is an error of the test."""
-        ended = self.try_to(configuration, out, kill, processes)
+        ended = self.try_to(configuration, out, kill, processes, apart)
         assert not ended.failed, ended.output
         return ended
 
-    def try_to(self, configuration: TrainConfig, out: Path, kill: Kill | None = None, processes: int = 1) -> Ended:
-        """The same, where a failure is what is looked for."""
+    def try_to(
+        self, configuration: TrainConfig, out: Path, kill: Kill | None = None, processes: int = 1, apart: bool = False
+    ) -> Ended:
+        """The same, where a failure is what is looked for; ``apart``: on machines that share no disk."""
         order = {"config": asdict(configuration), "out": str(out), "kill": asdict(kill or Kill())}
-        return self._send({**order, "processes": processes})
+        return self._send({**order, "processes": processes, "apart": apart})
 
     def call(self, function: str, out: Path, processes: int) -> None:
         """Call ``ranks.function(out)`` in a group of processes."""
@@ -457,7 +463,11 @@ def _train(order: dict[str, Any], rank: int) -> None:
             die()
 
     atomic.on_write = count_write
-    job = Job(TrainConfig(**order["config"]), Path(order["out"]))
+    out = Path(order["out"])
+    if order["apart"]:
+        host_store._is_visible = lambda folder: collectives.rank() == int(folder.parent.parent.name[-1] == "1")
+        out = out.with_name(f"{out.name}-1") if rank else out
+    job = Job(TrainConfig(**order["config"]), out)
     with noting_states(rank), warnings.catch_warnings():
         warnings.showwarning = _show_warning
         run_jobs([job], count_event)

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import platform
+import secrets
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -29,11 +33,30 @@ def world_size() -> int:
     return dist.get_world_size() if active() else 1
 
 
+def ranks_on_machine() -> int:
+    """Number of processes of this training on this machine, as the launcher reports it; all without a report."""
+    return max(1, int(os.environ.get("LOCAL_WORLD_SIZE", world_size()))) if active() else 1
+
+
+def here() -> str:
+    """This process in an error message that every process shows: ``rank 1 on host node-b``."""
+    return f"rank {rank()} on host {platform.node()}"
+
+
 def _device() -> torch.device:
     """Device the process group sends from: the current CUDA device with nccl, otherwise the CPU."""
     if "nccl" in dist.get_backend():
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")
+
+
+def owners(seen: Tensor) -> Tensor:
+    """Return the lowest rank that has ``seen`` each row, int32 ``[N]`` on the CPU; the number of ranks if none has."""
+    owner = torch.where(seen, rank(), world_size()).to(torch.int32)
+    if active():
+        owner = owner.to(_device())
+        dist.all_reduce(owner, op=dist.ReduceOp.MIN)
+    return owner.cpu()
 
 
 def merge_rows(rows: Tensor, seen: Tensor) -> None:
@@ -128,6 +151,56 @@ def broadcast_strings(words: list[str]) -> list[str]:
     dist.broadcast(sent, src=0)
     first: list[str] = json.loads(bytes(sent.tolist()))
     return first
+
+
+def gather_strings(text: str) -> list[str]:
+    """Return the strings that all ranks pass, by rank."""
+    if not active():
+        return [text]
+    content = torch.frombuffer(bytearray(text.encode() + b"\n"), dtype=torch.uint8)  # an empty tensor cannot be sent
+    sizes = [torch.zeros(1, dtype=torch.long, device=_device()) for _ in range(world_size())]
+    dist.all_gather(sizes, torch.tensor([len(content)], device=_device()))
+    padded = torch.zeros(max(map(int, sizes)), dtype=torch.uint8)
+    padded[: len(content)] = content
+    received = [torch.empty_like(padded, device=_device()) for _ in range(world_size())]
+    dist.all_gather(received, padded.to(_device()))
+    return [bytes(part[: int(size) - 1].tolist()).decode() for part, size in zip(received, sizes, strict=True)]
+
+
+def raise_everywhere(error: Exception | None) -> None:
+    """Raise the error of any rank on every rank, named by rank and host; ``None`` is no error.
+
+    Args:
+        error: The error of this rank. It is raised here itself; on other ranks the error of the lowest one is.
+    """
+    if not active():
+        if error is not None:
+            raise error
+        return
+    texts = gather_strings("" if error is None else f"{here()}: {error}")
+    if error is not None:
+        raise error
+    for text in texts:
+        if text:
+            raise OSError(text)
+
+
+def ranks_sharing(folder: Path) -> list[int]:
+    """Return the ranks that see the same folder as this one, lowest first; the folder is made if needed."""
+    if not active():
+        return [0]
+    token = broadcast_strings([secrets.token_hex(8)])[0]
+    names, error = [f".folder.{r}-{token}-0.tmp" for r in range(world_size())], None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / names[rank()]).touch()
+    except OSError as failure:
+        error = failure
+    raise_everywhere(error)
+    sharing = [r for r, name in enumerate(names) if (folder / name).exists()]
+    all_agree(True)  # every rank has looked
+    (folder / names[rank()]).unlink(missing_ok=True)
+    return sharing
 
 
 def all_agree(yes: bool) -> bool:

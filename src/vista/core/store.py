@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
+import tempfile
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from vista.core import topk
+from vista.core import collectives, topk
+
+Store = Literal["auto", "device", "host"]
+STORES: tuple[Store, ...] = get_args(Store)
 
 # ---------------------------------------------------------------- predictions
 
@@ -23,6 +29,18 @@ class WrittenOnce(dict[str, Any]):
 
     A checkpoint writes each entry once, as a separate file, and later checkpoints refer to it.
     """
+
+
+@dataclass(frozen=True, eq=False)
+class RowsOnDisk:
+    """An immutable safetensors file with the only tensor ``values``, and that tensor as mapped rows.
+
+    As an entry of :class:`WrittenOnce` it is not written again: the checkpoint links to the file.
+    """
+
+    rows: Tensor
+    path: Path
+    sha256: str
 
 
 class PredictionStore:
@@ -35,6 +53,8 @@ class PredictionStore:
         initial: What each sample counts as until its first prediction, ``[N, K]``.
         kept: Number of probabilities kept per row (``topk``); by default all.
     """
+
+    on_device = True
 
     def __init__(self, initial: Tensor, kept: int | None = None) -> None:
         n = len(initial)
@@ -77,9 +97,23 @@ class PredictionStore:
         """Samples ``[N]`` written since :meth:`start_epoch`, as a bool view."""
         return self.seen[:-1]
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape of the rows of a state."""
+        return len(self), self.current.shape[1]
+
+    def end_epoch(self, epoch: int) -> int:
+        """Merge the rows of all processes, and return how many samples have none of this epoch."""
+        collectives.merge_rows(self.current[:-1], self.recorded())
+        return len(self) - int(self.recorded().sum())
+
     def keep(self, epoch: int) -> None:
         """Copy the rows of the current epoch as state ``epoch``."""
         self.states[epoch] = self.current[:-1].clone()
+
+    def drop(self, epoch: int) -> None:
+        """Delete a state."""
+        del self.states[epoch]
 
     def start_epoch(self) -> None:
         """Mark all rows as not recorded; each keeps its last prediction until it is written again."""
@@ -103,6 +137,9 @@ def last_of_duplicates(index: Tensor, last: Tensor) -> Tensor:
 BYTES_PER_VALUE = 2  # float16
 # Memory in units of N x K float16 values: float32 targets, and float32 labels while they are made.
 WORKING_TABLES = 4
+# Of at most 1 / tau anchors few are ever kept: 4 to 12 with tau = 0.01, an eighth of the bound.
+LIKELY_ANCHORS, LIKELY_SHARE = 12, 0.12
+SHARE_AT_START = 0.5  # of the free device memory that `auto` uses before the first step: the network needs some too
 
 
 def bytes_per_state(samples: int, classes: int, kept: int | None = None) -> int:
@@ -115,9 +152,74 @@ def states_at_most(epochs: int, tau: float) -> int:
     return min(epochs, int(1 / tau) + 1) if tau * epochs > 1 else epochs
 
 
+def likely_states(epochs: int, tau: float) -> int:
+    """Most states that are likely to be kept at once: 12 anchors, or more with a tau below 0.01, and the newest."""
+    likely = max(LIKELY_ANCHORS, min(epochs, LIKELY_SHARE / tau)) + 1 if tau else epochs
+    return min(states_at_most(epochs, tau), math.ceil(likely))
+
+
 def bytes_needed(samples: int, classes: int, epochs: int, tau: float, kept: int | None = None) -> int:
-    """Upper bound on the size of the predictions of all kept states."""
-    return states_at_most(epochs, tau) * bytes_per_state(samples, classes, kept)
+    """Size of the predictions of all states that are likely to be kept."""
+    return likely_states(epochs, tau) * bytes_per_state(samples, classes, kept)
+
+
+def check_store(store: str) -> Store:
+    """Return ``store``, or raise an error if it is none of the known ones."""
+    for known in STORES:
+        if store == known:
+            return known
+    raise ValueError(f"store must be one of {', '.join(STORES)}, got {store!r}")
+
+
+def starts_on_device(
+    store: Store,
+    samples: int,
+    classes: int,
+    epochs: int,
+    tau: float,
+    device: torch.device,
+    folder: Path | None,
+    prunes: bool = True,
+    kept: int | None = None,
+) -> bool:
+    """Decide whether the predictions are in device memory at first, before the run starts.
+
+    ``device`` needs memory for all states that are likely to be kept, ``auto`` for this epoch's and two more in half
+    of what is free, unless the files of these three do not fit in ``folder``. ``prunes``: a higher tau may be advised.
+
+    Raises:
+        MemoryError: If the predictions fit nowhere.
+    """
+    if store == "device":
+        check_memory(samples, classes, epochs, tau, device, prunes, kept)
+        return True
+    per_state, available = bytes_per_state(samples, classes, kept), bytes_available(device)
+    fewest = 3 * per_state
+    on_device = fewest + WORKING_TABLES * bytes_per_state(samples, classes)
+    if store == "auto" and (available is None or on_device <= SHARE_AT_START * available):
+        return True
+    folder = Path(tempfile.gettempdir()) if folder is None else folder
+    free = shutil.disk_usage(folder).free
+    if fewest > free:
+        if store == "auto" and available is not None and on_device <= available:
+            return True
+        on = f"{device} has {readable(available or 0)} free of {readable(on_device)}, and " if store == "auto" else ""
+        raise MemoryError(
+            f"this epoch's predictions and two states more, {samples} x {kept or classes} each, do not fit: {on}"
+            f"{folder} has {readable(free)} free of {readable(fewest)}; choose a store_dir on a larger disk"
+        )
+    return False
+
+
+def fits_one_more(per_state: int, device: torch.device) -> bool:
+    """Whether a state fits in device memory at the end of an epoch, beside what a step needs."""
+    available = bytes_available(device)
+    if available is None:
+        return True
+    step = per_state  # and what a step allocates, as far as it is known
+    if device.type == "cuda":
+        step = torch.cuda.max_memory_allocated(device) - torch.cuda.memory_allocated(device)
+    return per_state + step <= available
 
 
 def check_memory(
@@ -136,15 +238,16 @@ def check_memory(
     if available is None or needed + working <= available:
         return
     affordable = (available - working) // per_state - 1
-    if affordable > 1 and prunes:
+    if affordable > 1 and prunes and likely_states(epochs, _round_up(1 / affordable)) < needed // per_state:
         lighter = _round_up(1 / affordable)
         size = readable(bytes_needed(samples, classes, epochs, lighter, kept) + working)
-        advice = f"tau={lighter:g} would need at most {size}"
+        advice = f"tau={lighter:g} would need {size}"
     else:
         advice = f"one state alone takes {readable(per_state)}: use fewer epochs or a device with more memory"
     raise MemoryError(
-        f"tau={tau:g} may keep {needed // per_state} states of {samples} x {kept or classes} float16 predictions, "
-        f"{readable(needed + working)} with working memory, but {device} has {readable(available)} free; {advice}"
+        f"tau={tau:g} is likely to keep {needed // per_state} states of {samples} x {kept or classes} float16 "
+        f"predictions, {readable(needed + working)} with working memory, but {device} has {readable(available)} free; "
+        f"{advice} (Vista with store='auto' moves what does not fit to files)"
     )
 
 
@@ -174,12 +277,15 @@ _LIMITS = (
 
 
 def bytes_available(device: torch.device) -> int | None:
-    """Free memory of the device, or ``None`` if the system does not report it."""
+    """Free memory of the device, or ``None`` if the system does not report it.
+
+    Processes of one training on this machine share its memory equally.
+    """
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     known = [free for free in (_free_on_machine(), free_in_container()) if free is not None]
-    return min(known, default=None)
+    return min(known) // collectives.ranks_on_machine() if known else None
 
 
 def _free_on_machine() -> int | None:

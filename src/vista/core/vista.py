@@ -6,6 +6,7 @@ import hashlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vista.core import collectives, coverage, misuse, teacher
+from vista.core.host_store import Ahead, HostStore, check_folder
 from vista.core.losses import (
     Reduction,
     cross_entropy_and_probs,
@@ -25,12 +27,22 @@ from vista.core.losses import (
     wide,
 )
 from vista.core.options import Options, Record, Schedule, Start, check_epochs
-from vista.core.store import PredictionStore, check_memory
-from vista.core.topk import are_packed, check_topk
+from vista.core.store import (
+    PredictionStore,
+    RowsOnDisk,
+    Store,
+    bytes_available,
+    bytes_per_state,
+    check_store,
+    fits_one_more,
+    starts_on_device,
+)
+from vista.core.topk import are_packed, check_topk, pack
 from vista.core.validation import (
     FirstFault,
     Integers,
     as_int,
+    as_integers,
     as_labels,
     as_logits,
     as_numbers,
@@ -43,6 +55,8 @@ from vista.core.validation import (
 )
 
 FORMAT = 1
+ROWS_OF_TEACHER = 2**16  # computed at a time if the teacher is not wanted in float32
+HOST_FORMAT = 2  # with the rows of the current epoch beside the last predictions before it
 
 
 @dataclass(frozen=True)
@@ -88,6 +102,9 @@ class Vista:
         start: Targets of epoch 1 under a fixed schedule: hard (the labels) or uniform (blended with 1 / K).
         topk: Keep only the ``topk`` largest probabilities of each prediction, and a uniform remainder: 4 bytes each
             instead of 2 K. Its soft targets differ from those of all probabilities; off by default.
+        store: Where past predictions are: ``"device"`` in the memory of the device, ``"host"`` in memory-mapped files
+            that the processes of a machine share, ``"auto"`` on the device as long as they fit. The results are equal.
+        store_dir: Folder of these files; by default the one for temporary files. They are deleted at the end.
         ignore_index: Another value than -1 that means no label.
         checks: ``False`` skips checks per batch, for a loop that guarantees valid, unique indices and finite logits.
         device: Device of the targets and predictions; by default that of the first logits.
@@ -120,6 +137,8 @@ class Vista:
         smoothing: int = 1,
         start: Start = "hard",
         topk: int | None = None,
+        store: Store = "auto",
+        store_dir: str | Path | None = None,
         ignore_index: int = -1,
         checks: bool = True,
         device: torch.device | str | None = None,
@@ -141,19 +160,18 @@ class Vista:
         self._follows_logits = device is None  # until the first logits arrive
         if device is None:
             device = labels.device if isinstance(labels, Tensor) else "cpu"
-        device = _check_device(device)
-        self._check_memory(device)
-        self._labels = self._labels.to(device)
+        self._store_kind = check_store(store)
+        self._store_dir = None if store_dir is None else Path(store_dir)
         self._missing = (self._labels < 0).nonzero().flatten()
         self._states: list[int] = []  # kept states, oldest first: the anchors, or every past state
         self._counts: list[int] = []  # their marginal coverage at the end of the last epoch
         self._bits: coverage.Bits = coverage.pack(np.zeros((0, len(self._val_labels)), np.bool_))
-        unseen = one_hot(self._labels, num_classes)
-        unseen[self._missing] = 1.0 / num_classes
-        self._store = PredictionStore(unseen, self._options.topk)
-        self._fault = FirstFault(device)
-        self._targets = torch.zeros(len(unseen) + 1, num_classes, dtype=torch.float32, device=device)
-        del unseen  # the next line needs the memory
+        self._fault: FirstFault
+        self._ahead = Ahead()
+        self._weights: dict[int, float] = {}  # of the teacher of the current epoch
+        self._targets: Tensor | None = None  # [N + 1, K] with the store on the device, made once per epoch
+        self._store: PredictionStore | HostStore
+        self._make_store(_check_device(device))
         self._make_targets()
 
     # ---------------------------------------------------------------- the loop
@@ -190,8 +208,24 @@ class Vista:
         >>> Vista([0, 1], num_classes=2, epochs=2, val_labels=[0]).targets([1])
         tensor([[0., 1.]])
         """
+        if self._targets is None:
+            return self._gather_targets(index)
         rows = self._redirect(check_index(index, len(self._store))) if self._checks else torch.as_tensor(index)
         return self._targets.index_select(0, rows)
+
+    def prefetch(self, index: Integers) -> None:
+        """Start to gather the targets of a coming batch in the background; nothing happens with the store on a device.
+
+        Args:
+            index: Sample numbers of the batch, ``[B]``, as later given to :meth:`loss` or :meth:`targets`.
+
+        >>> vista = Vista([0, 1], num_classes=2, epochs=2, val_labels=[0], store="host")
+        >>> vista.prefetch([1])
+        >>> vista.targets([1])
+        tensor([[0., 1.]])
+        """
+        if self._targets is None and self._weights:
+            self._ahead.start(self._on_host(index), self._gather)
 
     def loss(
         self,
@@ -225,6 +259,8 @@ class Vista:
         >>> vista.loss(torch.zeros(2, 2), [0, 1])
         tensor(0.6931)
         """
+        if self._targets is None:
+            index = self._on_host(index)
         rows = self._check_batch(logits, index)
         recording = targets is None and self._options.record == "train" and torch.is_grad_enabled()
         if recording and in_torch_func():
@@ -235,7 +271,9 @@ class Vista:
         # On a GPU, checks may have redirected a bad row to the spare row, whose target is zero.
         sum_to_one = targets is None and not len(self._missing) and not (self._checks and logits.is_cuda)
         if targets is None:
-            targets = self._targets.index_select(0, rows)
+            targets = self._targets.index_select(0, rows) if self._targets is not None else self._gather_targets(index)
+            if self._targets is None and self._checks and logits.is_cuda:
+                targets = targets * (rows < len(self._store)).unsqueeze(1)  # a bad row has no target
         else:
             targets = as_numbers(targets, logits, tuple(logits.shape), "targets")
         if sample_weight is not None:
@@ -302,8 +340,9 @@ class Vista:
                 f"epoch {epoch} has no recorded predictions: with record='eval' pass train_logits [N, K] to end_epoch, "
                 "or call record(logits, index) on a clean pass before it"
             )
-        collectives.merge_rows(self._store.current[:-1], self._store.recorded())
-        unrecorded = len(self._store) - int(self._store.recorded().sum())
+        self._ahead.clear()
+        self._choose_store()
+        unrecorded = self._store.end_epoch(epoch)
         self._add_state(epoch, correct)
         self._store.start_epoch()
         self.epoch = epoch
@@ -312,20 +351,32 @@ class Vista:
         self._check_agreement()
         return self._summarise(float(correct.mean()), unrecorded)
 
-    def teacher(self) -> Tensor:
+    def teacher(self, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return the teacher ``Q`` of the last ended epoch.
 
+        Args:
+            dtype: Type of the result; it is computed in float32, by blocks if this is another one.
+
         Returns:
-            Probabilities of the training samples, float32 ``[N, K]``; the labels as rows if there is no anchor.
+            Probabilities of the training samples, ``[N, K]``; the labels as rows if there is no anchor. With
+            the store on the host they are on the CPU.
 
         >>> Vista([0, 1], num_classes=2, epochs=2, val_labels=[0]).teacher()
         tensor([[1., 0.],
                 [0., 1.]])
         """
-        weights = self._teacher_weights()
-        if weights:
-            return teacher.teacher(self._store.states, weights, out=torch.empty_like(self._targets[:-1]))
-        return one_hot(self._labels, self.num_classes)
+        weights, states = self._teacher_weights(), self._store.states
+        if not weights:
+            return one_hot(self._labels, self.num_classes, dtype)
+        size = len(self._store)
+        out = torch.empty(size, self.num_classes, dtype=dtype, device=states[next(iter(weights))].device)
+        if dtype == torch.float32:
+            return teacher.teacher(states, weights, out=out)
+        for part in torch.arange(size).split(ROWS_OF_TEACHER):
+            low, high = int(part[0]), int(part[-1]) + 1
+            block = torch.empty(high - low, self.num_classes, dtype=torch.float32, device=out.device)
+            out[low:high] = teacher.teacher({s: rows[low:high] for s, rows in states.items()}, weights, out=block)
+        return out
 
     def check(self) -> None:
         """Raise the first error found on a GPU since the last call; on the CPU errors are raised at once."""
@@ -346,23 +397,41 @@ class Vista:
         >>> vista, resumed = (Vista([0, 1], num_classes=2, epochs=2, val_labels=[0]) for _ in range(2))
         >>> resumed.load_state_dict(vista.state_dict())
         """
-        return {
+        state = {
             "format": FORMAT,
             "identity": self._describe(),
             "epoch": self.epoch,
             "states": list(self._states),
             "counts": list(self._counts),
             "coverage": torch.from_numpy(self._bits.view(np.uint8).copy()),
-            "current": self._store.current[:-1].clone(),
             "seen": self._store.recorded().clone(),
             "predictions": {str(s): rows for s, rows in self._store.states.items()},
         }
+        if isinstance(self._store, PredictionStore):
+            return {**state, "current": self._store.current[:-1].clone()}
+        last, rows = self._store.current()
+        return {**state, "format": HOST_FORMAT, "current": last, "rows": rows}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def files(self) -> dict[int, RowsOnDisk]:
+        """Return the files of kept states by epoch, and that of the last epoch, as far as they were written here."""
+        if isinstance(self._store, PredictionStore):
+            return {}
+        last = self._store.last_file()
+        return {**self._store.files, **({self.epoch: last} if last is not None else {})}
+
+    def close(self) -> None:
+        """Delete the files of a store on the host now; otherwise they are deleted with this object."""
+        self._ahead.clear()
+        if isinstance(self._store, HostStore):
+            self._store.close()
+
+    def load_state_dict(self, state: Mapping[str, Any], mapped: bool = False) -> None:
         """Continue from a state. An invalid state raises an error and changes nothing.
 
         Args:
             state: The result of :meth:`state_dict` of a ``Vista`` with the same labels and options, at any step.
+            mapped: The predictions are memory-mapped from verified files, which are kept as long as they are needed: a
+                store on the host then uses them as they are.
 
         Raises:
             TypeError: If ``state`` is not a mapping, or a number in it is not whole.
@@ -378,25 +447,29 @@ class Vista:
             [as_int(number, f"every number in the state's {name}") for number in state[name]]
             for name in ("states", "counts")
         )
-        predictions = {int(s): rows.to(self.device) for s, rows in state["predictions"].items()}
-        current, seen = state["current"].to(self.device), state["seen"].to(self.device)
+        predictions = {int(s): rows for s, rows in state["predictions"].items()}
+        current, seen, rows = state["current"], state["seen"], state.get("rows")
         packed = np.ascontiguousarray(state["coverage"].cpu().numpy())
-        shape, words = self._store.current[:-1].shape, self._bits.shape[1]
+        shape, words = torch.Size(self._store.shape), self._bits.shape[1]
         is_valid = {
             "epoch": 0 <= epoch <= self.num_epochs,
             "states": states == sorted({*states}) and all(0 < s <= epoch for s in states),
             "coverage": packed.dtype == np.uint8 and packed.shape == (len(states), 8 * words),
             "seen": seen.dtype == torch.bool and seen.shape == shape[:1],
-            "current": self._are_predictions(current, shape),
+            "current": self._are_predictions(current, shape) or (rows is not None and current.shape == (0, shape[1])),
             "predictions": set(predictions) == set(states)
-            and all(self._are_predictions(rows, shape) for rows in predictions.values()),
+            and all(mapped or self._are_predictions(rows, shape) for rows in predictions.values()),
         }
+        if rows is not None:
+            own = torch.Size((int(seen.sum()), shape[1])) if is_valid["seen"] else shape
+            is_valid["rows"] = isinstance(rows, Tensor) and self._are_predictions(rows, own)
         is_valid["counts"] = is_valid["coverage"] and self._are_counts(counts, packed.view(np.uint64))
         damaged = [name for name, valid in is_valid.items() if not valid]
         if damaged:
             raise ValueError(f"the state of epoch {epoch} is damaged: invalid {', '.join(damaged)}")
         self.epoch, self._states, self._counts, self._bits = epoch, states, counts, packed.copy().view(np.uint64)
-        self._store.current[:-1], self._store.seen[:-1], self._store.states = current, seen, predictions
+        self._ahead.clear()
+        self._load_predictions(predictions, current, seen, rows, mapped)
         self._make_targets()
 
     @property
@@ -412,15 +485,22 @@ class Vista:
     @property
     def device(self) -> torch.device:
         """Device of the targets and predictions."""
-        return self._targets.device
+        return self._device
+
+    @property
+    def on_device(self) -> bool:
+        """Whether past predictions are in the memory of the device now."""
+        return self._store.on_device
 
     def to(self, device: torch.device | str) -> Vista:
         """Move targets and predictions to ``device``, in place, and return this object."""
-        device = _check_device(device)
-        self._labels, self._missing, self._targets = (
-            tensor.to(device) for tensor in (self._labels, self._missing, self._targets)
-        )
-        self._store.to(device)
+        self._device = device = _check_device(device)
+        self._ahead.clear()
+        self._labels, self._missing = self._labels.to(device), self._missing.to(device)
+        if self._targets is not None:
+            self._targets = self._targets.to(device)
+        if isinstance(self._store, PredictionStore):
+            self._store.to(device)
         self._fault = self._fault.to(device)
         return self
 
@@ -459,8 +539,7 @@ class Vista:
         check_logits(logits, len(rows), self.num_classes)
         if self._follows_logits:
             if logits.device != self.device:
-                self._check_memory(logits.device)
-                self.to(logits.device)
+                self._follow(logits.device)
             self._follows_logits = False
         if logits.device != self.device:
             raise ValueError(f"logits must be on {self.device}, the device of this Vista, got {logits.device}")
@@ -468,10 +547,6 @@ class Vista:
             return self._redirect(rows, logits)
         check_finite(logits, rows, self.epoch + 1)
         return rows
-
-    def _check_memory(self, device: torch.device) -> None:
-        prunes = not self._options.needs_every_state
-        check_memory(len(self._labels), self.num_classes, self.num_epochs, self.tau, device, prunes, self._options.topk)
 
     def _redirect(self, index: Tensor, logits: Tensor | None = None) -> Tensor:
         """Move ``index`` to the device; on a GPU, redirect bad rows to the spare row."""
@@ -525,7 +600,11 @@ class Vista:
         check_logits(logits, len(self._store), self.num_classes, "train_logits")
         samples = torch.arange(len(logits))
         check_finite(logits, samples, self.epoch + 1, "train_logits")
-        self._store.write(samples.to(self.device), wide(logits).softmax(dim=-1).to(self.device))
+        if self.on_device:
+            self._store.write(samples.to(self.device), wide(logits).softmax(dim=-1).to(self.device))
+            return
+        for part, rows in zip(samples.split(2**14), logits.split(2**14), strict=True):
+            self._store.write(part, wide(rows).softmax(dim=-1).cpu())
 
     def _is_recorded_anywhere(self) -> bool:
         anything = self._store.recorded().any().to(torch.int32).cpu().view(1)
@@ -555,7 +634,7 @@ class Vista:
         if epoch in self._states:
             self._store.keep(epoch)
         for s in set(self._store.states) - set(self._states):
-            del self._store.states[s]
+            self._store.drop(s)
 
     def _anchors(self) -> dict[int, float]:
         """Return the weights of the contributing set."""
@@ -574,16 +653,132 @@ class Vista:
         return self._options.beta(self.epoch, self.num_epochs)
 
     def _make_targets(self) -> None:
-        """Write the targets of the next epoch in place: the captured step of an engine reads this tensor."""
-        targets, weights = self._targets[:-1], self._teacher_weights()
-        if weights:
-            teacher.teacher(self._store.states, weights, out=targets)
+        """Write the targets of the next epoch in place: the captured step of an engine reads this tensor.
+
+        With the store on the host there is no such table: each batch gathers its rows.
+        """
+        self._weights = self._teacher_weights()
+        if self._targets is None:
+            return
+        targets = self._targets[:-1]
+        if self._weights:
+            teacher.teacher(self._store.states, self._weights, out=targets)
         elif self.epoch == 0 and self._options.start == "uniform":
             targets.fill_(1.0 / self.num_classes)
         else:
             targets.copy_(one_hot(self._labels, self.num_classes))
             return
         teacher.blend_labels_(targets, self._labels, self._beta())
+
+    def _gather_targets(self, index: Integers) -> Tensor:
+        """Compute the targets ``[B, K]`` of a batch, the same numbers as its rows of the whole table."""
+        samples = self._on_host(index)
+        if self._weights and self.device.type != "cuda":
+            return self._ahead.take(samples, self._gather)[0]
+        labels = self._labels.index_select(0, samples.to(self.device, non_blocking=True))
+        if not self._weights and not (self.epoch == 0 and self._options.start == "uniform"):
+            return one_hot(labels, self.num_classes)
+        targets = torch.empty(len(samples), self.num_classes, dtype=torch.float32, device=self.device)
+        if not self._weights:
+            targets.fill_(1.0 / self.num_classes)
+        else:
+            gathered = self._ahead.take(samples, self._gather)
+            states = [rows.to(self.device, non_blocking=True) for rows in gathered]
+            teacher.teacher(dict(zip(self._weights, states, strict=True)), self._weights, out=targets)
+        teacher.blend_labels_(targets, labels, self._beta())
+        return targets
+
+    def _gather(self, index: Tensor) -> list[Tensor]:
+        """Gather the rows of each anchor for a GPU, in pinned memory; on the CPU compute the targets from them, too."""
+        assert isinstance(self._store, HostStore)
+        on_gpu = self.device.type == "cuda"
+        states = self._store.gather(list(self._weights), index, pinned=on_gpu)
+        if on_gpu:
+            return states
+        out = torch.empty(len(index), self.num_classes, dtype=torch.float32)
+        teacher.teacher(dict(zip(self._weights, states, strict=True)), self._weights, out=out)
+        teacher.blend_labels_(out, self._labels.index_select(0, index), self._beta())
+        return [out]
+
+    def _on_host(self, index: Integers) -> Tensor:
+        """The sample numbers of a batch on the CPU; an index on a GPU waits for it."""
+        host = as_integers(index, "index").cpu()
+        return check_index(host, len(self._store)) if self._checks else host
+
+    # ---------------------------------------------------------------- the store
+
+    def _make_store(self, device: torch.device) -> None:
+        """Make an empty store, on the device or in files, and the table of targets if it is on the device."""
+        options = self._options
+        if self._store_dir is not None and self._store_kind != "device":
+            check_folder(self._store_dir)
+        size = (len(self._labels), self.num_classes, self.num_epochs, self.tau)
+        prunes = not options.needs_every_state
+        on_device = starts_on_device(self._store_kind, *size, device, self._store_dir, prunes, options.topk)
+        self._device, self._fault = device, FirstFault(device)
+        self._labels, self._missing = self._labels.to(device), self._missing.to(device)
+        if not on_device:
+            self._store, self._targets = self._host_store(), None
+            return
+        unseen = unseen_rows(self._labels, self.num_classes)
+        self._store = PredictionStore(unseen, options.topk)
+        del unseen  # the next line needs the memory
+        self._targets = torch.zeros(len(self._labels) + 1, self.num_classes, dtype=torch.float32, device=device)
+
+    def _host_store(self) -> HostStore:
+        labels, classes, kept = self._labels.cpu(), self.num_classes, self._options.topk
+        return HostStore(self._store_dir, len(labels), classes, lambda *rows: unseen_rows(labels, classes, *rows), kept)
+
+    def _follow(self, device: torch.device) -> None:
+        """Move to the device of the first logits, where another store may be due."""
+        if self.epoch or bool(self._store.recorded().any()):
+            self.to(device)
+            return
+        self._make_store(device)
+        self._make_targets()
+
+    def _choose_store(self) -> None:
+        """Move the predictions to files if those of the epoch that ends do not fit beside the others any more."""
+        on_device = self._store
+        stays = isinstance(on_device, PredictionStore) and (
+            self._store_kind == "device" or fits_one_more(self._bytes_per_state(), self.device)
+        )
+        if collectives.all_agree(stays):
+            return
+        if isinstance(on_device, PredictionStore):
+            store = self._host_store()
+            store.load(on_device.states, on_device.current[:-1], on_device.recorded(), None)
+            self._store, self._targets = store, None
+        assert isinstance(self._store, HostStore)
+        self._store.share_states()
+
+    def _bytes_per_state(self) -> int:
+        return bytes_per_state(len(self._store), self.num_classes, self._options.topk)
+
+    def _load_predictions(
+        self, states: dict[int, Tensor], current: Tensor, seen: Tensor, rows: Tensor | None, mapped: bool
+    ) -> None:
+        """Put the predictions of a loaded state into the store, whichever kind of store it was saved from."""
+        if self.on_device and self._store_kind == "auto":
+            available = bytes_available(self.device)
+            most = (len(states) + 1) * self._bytes_per_state()
+            if rows is not None or (available is not None and most > available):
+                self._store, self._targets = self._host_store(), None
+        if isinstance(self._store, HostStore):
+            last = current.cpu() if len(current) else None
+            self._store.load({s: r.cpu() for s, r in states.items()}, last, seen, rows, mapped)
+            return
+        kept, kept_topk = self._store.current[:-1], self._options.topk
+        if len(current):
+            kept.copy_(current)
+        else:
+            unseen = unseen_rows(self._labels, self.num_classes)
+            kept.copy_(unseen.to(torch.float16) if kept_topk is None else pack(unseen, kept_topk))
+        seen = seen.to(self.device)
+        if rows is not None:
+            kept[seen] = rows.to(self.device)
+        self._store.seen[:-1] = seen
+        self._store.states = {s: tensor.to(self.device) for s, tensor in states.items()}
 
     def _summarise(self, accuracy: float, unrecorded: int) -> Summary:
         events = []
@@ -601,6 +796,14 @@ class Vista:
             events.append(f"{nothing}: the next targets are the labels")
         event = "; ".join(events) or None
         return Summary(self.epoch, accuracy, anchors, self._beta(), unrecorded, event, self._options)
+
+
+def unseen_rows(labels: Tensor, num_classes: int, low: int = 0, high: int | None = None) -> Tensor:
+    """What samples ``low`` to ``high`` count as until their first prediction, ``[n, K]``: their label, or uniform."""
+    part = labels[low:high]
+    rows = one_hot(part, num_classes)
+    rows[part < 0] = 1.0 / num_classes
+    return rows
 
 
 # ---------------------------------------------------------------- checks of devices and states
@@ -633,8 +836,8 @@ def _check_parts(state: Mapping[str, Any]) -> None:
     """Check the format of a state, and that it has every part, each of the right type."""
     if not isinstance(state, Mapping):
         raise TypeError(f"state must be the result of state_dict(), got a {type(state).__name__}")
-    if state.get("format") != FORMAT:
-        raise ValueError(f"the state must have format {FORMAT}, got {state.get('format')!r}")
+    if state.get("format") not in (FORMAT, HOST_FORMAT):
+        raise ValueError(f"the state must have format {FORMAT} or {HOST_FORMAT}, got {state.get('format')!r}")
     absent = [part for part in _KINDS if part not in state]
     if absent:
         raise ValueError(f"the state is damaged: it lacks {', '.join(absent)}")

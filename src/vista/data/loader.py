@@ -145,6 +145,7 @@ class Loader:
         self.boxes = torch.zeros(self.steps, 5, device=device)
         self.partners = torch.zeros(padded, dtype=torch.long, device=device)  # positions in the epoch's order
         self.chances = torch.zeros(2, padded, device=device)  # choose the classmate and the validation sample
+        self._host_order = self.order[:n].cpu()
         self._balanced = labels.cpu() if balanced else None
         if balanced:
             check_balance(labels.cpu(), batch_size)
@@ -161,6 +162,7 @@ class Loader:
         order = (
             torch.randperm(n, generator=source) if self._balanced is None else balanced_order(self._balanced, source)
         )
+        self._host_order = order
         self._fill(self.order[:n], order)
         views = augment.generator(self.seed, epoch, VIEWS)
         self._fill(self.draws, torch.stack([augment.draw(self.augmentation, padded, views) for _ in range(NUM_VIEWS)]))
@@ -190,6 +192,11 @@ class Loader:
     def size(self, step: int) -> int:
         """Return the number of samples of a step, over all processes."""
         return self.short if step >= self.full_steps else self.batch_size
+
+    def samples(self, step: int) -> Tensor:
+        """Return this process's samples of a step on the CPU; none after the last step of the epoch."""
+        first = step * self.batch_size
+        return self._host_order[first + self.rank : first + self.size(step) : self.world_size]
 
     def samples_of_rank(self) -> Tensor:
         """Return a mask, bool ``[N]``, of the samples that this process trains on in the current epoch."""

@@ -5,11 +5,13 @@ Every step that changes the disk calls :data:`on_write`, so that tests can kill 
 
 from __future__ import annotations
 
+import errno
 import glob
 import json
 import os
 import platform
 import re
+import shutil
 import stat
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -52,6 +54,38 @@ def write(path: Path, content: bytes) -> None:
         raise
     sync_folder(path.parent)
     on_write("done", path)
+
+
+def link(source: Path, path: Path) -> None:
+    """Give a file another name, in place of any file of that name; on a file system without links it is copied."""
+    temporary = path.with_name(f"{_temporary_prefix(path)}{os.getpid()}.tmp")
+    on_write("open", path)
+    _remove_abandoned(path)
+    try:
+        try:
+            os.link(source, temporary, follow_symlinks=False)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOSPC, errno.EDQUOT):
+                raise
+            shutil.copyfile(source, temporary)
+        on_write("rename", path)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot write {path}: {os.strerror(error.errno or 0)}") from error
+    finally:
+        with suppress(OSError):  # a rename of one name of a file to another leaves both
+            temporary.unlink()
+    on_write("done", path)
+
+
+def sync_file(path: Path) -> None:
+    """Make the content of a file, and its name, durable (fsync)."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    sync_folder(path.parent)
 
 
 def is_temporary(name: str) -> bool:

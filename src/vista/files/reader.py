@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load as arrays_from_bytes
 from safetensors.torch import load as tensors_from_bytes
@@ -27,6 +28,10 @@ from torch import Tensor
 MAX_JSON_BYTES = 64 * 2**20
 MAX_DEPTH = 64  # of nested lists and objects
 INT64 = range(-(2**63), 2**64)  # signed or unsigned
+_TENSOR_TYPES = {
+    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
+    "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
+}  # fmt: skip
 REMEDY = "restore the file, or train the run again with --fresh"
 
 
@@ -194,6 +199,34 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         return dict(sorted(tensors_from_bytes(content).items()))  # safetensors returns them in no fixed order
     except (SafetensorError, KeyError, ValueError, RuntimeError) as error:
         raise DamagedFile(path, f"it is not a complete safetensors file ({error})") from error
+
+
+def map_tensors(path: Path) -> dict[str, Tensor]:
+    """Map the tensors of a safetensors file that this program wrote: their pages are read when they are used.
+
+    Processes that map the same file share its pages. The tensors may be changed; the file is not.
+    """
+    with _open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        length = int.from_bytes(file.read(8), "little")
+        if not 0 < length <= min(size - 8, MAX_JSON_BYTES):
+            raise DamagedFile(path, "it is not a complete safetensors file")
+        header = parse_object(file.read(length), path)
+        content = np.memmap(file, np.uint8, "c") if size > 8 + length else np.zeros(8 + length, np.uint8)
+    header.pop("__metadata__", None)
+    tensors = {}
+    for name, about in sorted(header.items()):
+        try:
+            low, high = (8 + length + int(offset) for offset in about["data_offsets"])
+            dtype, shape = _TENSOR_TYPES[about["dtype"]], [int(n) for n in about["shape"]]
+            if not 8 + length <= low <= high <= size or high - low != math.prod(shape) * dtype.itemsize:
+                raise ValueError(f"tensor {name!r} is outside of it")
+            flat = torch.from_numpy(content[low:high])
+            aligned = flat if flat.data_ptr() % dtype.itemsize == 0 else flat.clone()
+            tensors[name] = aligned.view(dtype).view(shape) if high > low else torch.zeros(shape, dtype=dtype)
+        except (LookupError, TypeError, ValueError, RuntimeError) as error:
+            raise DamagedFile(path, f"it is not a complete safetensors file ({error})") from error
+    return tensors
 
 
 def read_arrays(path: Path, remedy: str = REMEDY) -> tuple[dict[str, np.ndarray], dict[str, str]]:

@@ -29,6 +29,7 @@ The training loop calls the hooks of a :class:`Method` in this order (pseudocode
     save(method.evaluated(network))                      # the last weights; the best ones were kept above
     method.fused_predictions()                           # default: None, the network predicts
     method.final_teacher()                               # default: None; read by `vista labels`
+    method.close()                                       # also after an error; default: nothing
 
 On CUDA the lines from ``loss`` to ``after_step`` are captured into a CUDA graph and replayed, so Python runs them only
 while warming up and capturing; :class:`Method` states what that requires. Before the first step the loop also asks for
@@ -39,6 +40,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -57,12 +59,12 @@ from vista.core.losses import (
     soft_cross_entropy,
     wide,
 )
-from vista.core.store import WrittenOnce
+from vista.core.store import RowsOnDisk, WrittenOnce
 from vista.core.teacher import adapt_targets
 from vista.models.staged import check_stages
 
 __all__ = [
-    "Batch", "EarlierRun", "EpochEnd", "Family", "LastPrediction", "Method", "RunningTargets", "Task", "WholeBatch",
+    "Batch", "EarlierRun", "EpochEnd", "Family", "LastPrediction", "Method", "RowsOnDisk", "RunningTargets", "Task", "WholeBatch",
     "WrittenOnce", "check_below_one",
 ]  # fmt: skip
 
@@ -88,6 +90,7 @@ class Task:
     label_smoothing: float = 0.0  # share of every target that is spread over all classes
     class_weight: Tensor | None = None  # weight of each class in the loss, float32 [K]
     sees_every_sample: bool = True  # in every epoch; not with balanced sampling
+    store_dir: Path | None = None  # where a method may keep predictions in files, on the disk of the checkpoints
 
     @property
     def num_samples(self) -> int:
@@ -177,7 +180,8 @@ class Method(nn.Module):
     version: ClassVar[int] = 1  # raise it when the computation changes: records of older versions are other runs
     reconstruction: ClassVar[bool] = False  # built from a description, because the source gives no formula or code
     variants: ClassVar[dict[str, dict[str, Any]]] = {}  # additional names: this method with these options
-    capturable: ClassVar[bool] = True
+    incidental: ClassVar[tuple[str, ...]] = ()  # names of options that do not change the result
+    capturable: bool = True  # may become false at the end of an epoch, or when a state is loaded
     composes_with_cutmix: ClassVar[bool] = True
     trains_plainly: ClassVar[bool] = False  # the network is the same as with cross-entropy; only predictions differ
     weighs_targets: ClassVar[bool] = True  # label smoothing and class weights apply: see weigh_targets
@@ -224,6 +228,12 @@ class Method(nn.Module):
             self.evidence.record(logits, batch.index)
         return logits
 
+    def expect(self, index: Tensor, following: Tensor) -> None:
+        """Receive the samples of the coming step on the CPU, ``[B]``, and those of the one after it.
+
+        Called before every step that is not captured, for methods that read per-sample state on the host.
+        """
+
     def after_step(self, network: nn.Module) -> None:
         """Called after the optimizer step; part of a captured step."""
 
@@ -235,6 +245,9 @@ class Method(nn.Module):
         """Process the end of an epoch; the returned values are added to the epoch's line of the record."""
         return {}
 
+    def close(self) -> None:
+        """Release files when the training ends, is interrupted or fails."""
+
     def fused_predictions(self) -> tuple[Tensor, Tensor] | None:
         """Return final validation and test probabilities if they are not the network's own predictions."""
         return None
@@ -242,6 +255,15 @@ class Method(nn.Module):
     def final_teacher(self) -> Tensor | None:
         """Return the method's final probabilities ``[N, K]`` for the training samples, if it has any."""
         return None
+
+    def merge_parts(self, parts: list[dict[str, Any]], first: dict[str, Any]) -> dict[str, Any]:
+        """Return the state for another number of processes.
+
+        Args:
+            parts: ``state_dict`` of every process that saved one, or none for a process that takes over no samples.
+            first: That of the first process, which the default returns: what others have seen in this epoch is lost.
+        """
+        return first
 
     def bytes_changing(self) -> int:
         """Return the size of the state that every checkpoint writes again: parameters, momentum and buffers."""

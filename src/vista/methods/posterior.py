@@ -85,6 +85,7 @@ class PosteriorTargets(Vista):
 
     def replace_targets(self, targets: Tensor) -> None:
         """Set the targets ``[N, K]`` of the coming epoch, in place: a captured step reads the same tensor."""
+        assert self._targets is not None
         self._targets[:-1].copy_(targets)
 
 
@@ -131,6 +132,7 @@ class Posterior(Method):
             order=config.order,
             weights=config.weights,
             device=task.device,
+            store="device",  # its targets are computed for all samples at once
             checks=False,  # the engine's batches contain each sample once, and it checks every loss
         )
         self.vista.expects_every_sample = task.sees_every_sample

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from vista.core.options import Options
-from vista.core.store import bytes_needed, bytes_per_state, readable
+from vista.core.store import Store, bytes_needed, bytes_per_state, check_store, readable
 from vista.core.vista import Vista
-from vista.methods.base import Batch, EpochEnd, Method, Task, WrittenOnce
+from vista.methods.base import Batch, EpochEnd, Method, RowsOnDisk, Task, WrittenOnce
 
 NEUTRAL: dict[str, Any] = {"schedule": "fixed", "value": 0.0}
 
@@ -33,8 +34,18 @@ class VistaMethod(Method):
         "vista-uniform": {"weights": "uniform"},
     }
 
+    incidental = ("store",)
+
+    @dataclass(frozen=True)
     class Config(Options):
         """The options of :class:`vista.Vista`."""
+
+        store: Store = "auto"
+        """Where past predictions are: device memory, files beside the checkpoints, or files once memory is full."""
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            check_store(self.store)
 
     def __init__(self, task: Task, network: nn.Module, config: Config) -> None:
         super().__init__(task, network, config)
@@ -52,21 +63,38 @@ class VistaMethod(Method):
             epochs=task.epochs,
             val_labels=task.val_labels,
             device=task.device,
+            store_dir=task.store_dir,
             checks=False,  # the engine's batches contain each sample once, and it checks every loss
             **options,
         )
+        self.capturable = self.vista.on_device
+        self._host_index: Tensor | None = None  # samples of the coming step, if known on the CPU
         self.vista.expects_every_sample = task.sees_every_sample
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         logits, targets = self.observe(batch, network(batch.x)), None
-        weights = self.target_weights()
+        weights, index = self.target_weights(), self._index(batch)
         if batch.partner is not None:
             targets = self.mix_targets(batch, self.vista.targets)
         if self.whole_batch is None or not self.task.has_missing_labels:
-            return self.vista.loss(logits, batch.index, targets, **weights)
+            return self.vista.loss(logits, index, targets, **weights)
         rows = self.count_rows(logits)
         assert rows is not None
-        return self.vista.loss(logits, batch.index, targets, reduction="sum", **weights) / rows
+        return self.vista.loss(logits, index, targets, reduction="sum", **weights) / rows
+
+    def _index(self, batch: Batch) -> Tensor:
+        """The samples of the batch; on the CPU if the store is there, so that a step on a GPU need not wait."""
+        index, self._host_index = self._host_index, None
+        return batch.index if self.vista.on_device or index is None else index
+
+    def expect(self, index: Tensor, following: Tensor) -> None:
+        if not self.vista.on_device:
+            self._host_index = index
+            if len(following):
+                self.vista.prefetch(following)
+
+    def close(self) -> None:
+        self.vista.close()
 
     def has_target(self, index: Tensor) -> Tensor:
         return self.vista.targets(index).sum(dim=1) > 0
@@ -76,6 +104,7 @@ class VistaMethod(Method):
             for logits, index in end.train_logits():
                 self.vista.record(logits, index)
         summary = self.vista.end_epoch(end.val_correct)
+        self.capturable = self.vista.on_device
         line = {
             "beta": summary.beta,
             "anchors": len(summary.anchors),
@@ -85,7 +114,7 @@ class VistaMethod(Method):
         return {**line, "event": summary.event} if summary.event else line
 
     def final_teacher(self) -> Tensor:
-        return self.vista.teacher()
+        return self.vista.teacher(torch.float32 if self.vista.on_device else torch.float16)
 
     def share_state(self, seen: Tensor) -> None:
         """Do nothing: :meth:`vista.Vista.end_epoch` synchronises the processes."""
@@ -104,9 +133,42 @@ class VistaMethod(Method):
         lighter = bytes_needed(self.task.num_samples, self.task.num_classes, self.task.epochs, 0.01, self.config.topk)
         return f"; set tau=0.01, which needs at most {readable(lighter)}, or use --out on a larger disk"
 
+    def merge_parts(self, parts: list[dict[str, Any]], first: dict[str, Any]) -> dict[str, Any]:
+        key = "_extra_state"
+        return {**first, key: merge_rows_of_epoch([part[key] for part in parts], first[key])}
+
     def get_extra_state(self) -> dict[str, Any]:
-        state = self.vista.state_dict()
-        return {**state, "predictions": WrittenOnce(state["predictions"])}
+        state, files = self.vista.state_dict(), self.vista.files()
+        predictions = {s: files.get(int(s), rows) for s, rows in state["predictions"].items()}
+        stored: dict[str, Any] = {**state, "predictions": WrittenOnce(predictions)}
+        if "rows" in state:  # of a store on the host: the last predictions do not change either
+            epoch = self.vista.epoch
+            stored["current"] = WrittenOnce({str(epoch): files.get(epoch, state["current"])})
+        return stored
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        self.vista.load_state_dict(state)
+        current, predictions = state["current"], state["predictions"]
+        if isinstance(current, dict):
+            current = _rows(next(iter(current.values())))
+        rows = {s: _rows(entry) for s, entry in predictions.items()}
+        self.vista.load_state_dict({**state, "current": current, "predictions": rows}, mapped=True)
+        self.capturable = self.vista.on_device
+
+
+def _rows(entry: Tensor | RowsOnDisk) -> Tensor:
+    return entry.rows if isinstance(entry, RowsOnDisk) else entry
+
+
+def merge_rows_of_epoch(parts: list[dict[str, Any]], first: dict[str, Any]) -> dict[str, Any]:
+    """Return ``first`` with the rows that the processes of ``parts`` have recorded in the current epoch.
+
+    A sample that two of them recorded has the row of the lower one, as at the end of an epoch.
+    """
+    seen = torch.zeros_like(first["seen"])
+    in_file = "rows" in first
+    rows = first["rows"].new_zeros(len(seen), first["rows"].shape[1]) if in_file else first["current"].clone()
+    for part in parts:
+        fresh = part["seen"] & ~seen
+        rows[fresh] = part["rows"][fresh[part["seen"]]] if in_file else part["current"][fresh]
+        seen |= fresh
+    return {**first, "seen": seen, **({"rows": rows[seen]} if in_file else {"current": rows})}

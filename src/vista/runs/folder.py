@@ -48,7 +48,7 @@ VERIFIED = frozenset((
     CONFIG, ENVIRONMENT, DATA, METRICS, LABELS, SPLIT, CONTENT, TEACHER, PREDICTIONS, *WEIGHTS.values(), EPOCHS,
     TIMINGS, COVERAGE,
 ))  # fmt: skip
-FOLDERS = frozenset((EARLIER, FOLDS, TENSORBOARD, checkpoint.FOLDER, checkpoint.BLOBS))
+FOLDERS = frozenset((EARLIER, FOLDS, TENSORBOARD, checkpoint.FOLDER, checkpoint.BLOBS, checkpoint.STORE))
 OWN = VERIFIED | FOLDERS | {MANIFEST, lock.FILE}
 LITTER = frozenset((".DS_Store", "Thumbs.db", "desktop.ini"))  # files of file managers
 
@@ -370,18 +370,21 @@ class RunFolder:
 
 def _size(root: Path, without: Container[str] = ()) -> int:
     """Bytes on disk of all files below a folder, except for the folders ``without``."""
-    total = 0
+    total, counted = 0, set[tuple[int, int]]()
     for place, folders, files in os.walk(root):
         folders[:] = [name for name in folders if os.path.join(place, name) not in without]
         for name in files:
             with suppress(FileNotFoundError):  # a checkpoint may be replaced by the next one meanwhile
-                total += os.stat(os.path.join(place, name), follow_symlinks=False).st_size
+                status = os.stat(os.path.join(place, name), follow_symlinks=False)
+                if (status.st_dev, status.st_ino) not in counted:  # a state may have two names
+                    total += status.st_size
+                counted.add((status.st_dev, status.st_ino))
     return total
 
 
 def checkpoints_size(root: Path) -> int:
     """Bytes on disk of the checkpoints and blobs below a folder."""
-    folders = (root / checkpoint.FOLDER, root / checkpoint.BLOBS)
+    folders = (root / checkpoint.FOLDER, root / checkpoint.BLOBS, root / checkpoint.STORE)
     return sum(_size(folder) for folder in folders if not folder.is_symlink())
 
 

@@ -1,5 +1,8 @@
 """The lock of a run folder: one process at a time may train in it.
 
+The file names the host, the process and the time of its last sign of life, which the owner renews: on a file system
+that does not share locks between hosts, another host waits until the owner has given none for a minute.
+
 The lock file is opened without following links, and written only after it is locked and known to be a regular file
 with a single name: the target of a link at its path is never changed.
 """
@@ -9,7 +12,11 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import platform
 import stat
+import threading
+import time
+import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -18,6 +25,8 @@ from typing import IO
 from vista.files import atomic
 
 FILE = "lock"
+HEARTBEAT = 10.0  # seconds between signs of life
+ABANDONED = 60.0  # seconds without one after which the lock of another host is taken over
 
 
 class FolderMoved(RuntimeError):
@@ -37,13 +46,30 @@ class FolderMoved(RuntimeError):
 class HeldFolder:
     """A locked folder, by its descriptor: the folder itself, whatever its path is now."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, lock: IO[str]) -> None:
         self._path, self._handle = path, os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        self._lock, self._ended = lock, threading.Event()
+        self._write_sign_of_life()
+        self._heart = threading.Thread(target=self._beat, daemon=True)
+        self._heart.start()
+
+    def _write_sign_of_life(self) -> None:
+        os.pwrite(self._lock.fileno(), f"{platform.node()} {os.getpid():>10} {int(time.time()):>12}\n".encode(), 0)
+
+    def _beat(self) -> None:
+        while not self._ended.wait(HEARTBEAT):
+            with suppress(OSError):
+                self._write_sign_of_life()
 
     def check_path(self) -> None:
-        """Raise :class:`FolderMoved` unless the folder is still at the path where it was locked."""
+        """Raise :class:`FolderMoved` unless the folder is still at the path where it was locked.
+
+        Raises:
+            RuntimeError: If another host has taken the lock over, because this process gave no sign of life.
+        """
         try:
             if os.path.samestat(os.fstat(self._handle), os.stat(self._path)):
+                self._check_owner()
                 return
         except OSError:
             pass
@@ -52,9 +78,20 @@ class HeldFolder:
             now = Path(os.readlink(f"/proc/self/fd/{self._handle}"))
         raise FolderMoved(self._path, now if now and now.is_dir() else None)
 
+    def _check_owner(self) -> None:
+        with suppress(OSError):  # moved or removed, as told next
+            if not os.path.samestat(os.fstat(self._lock.fileno()), os.lstat(self._path / FILE)):
+                raise RuntimeError(
+                    f"{self._path} was taken over by process {_owner(self._path / FILE)}: this one stops"
+                )
+
     def close(self) -> None:
-        """Close the descriptor."""
+        """Stop the signs of life, and leave the file empty: the next owner need not wait."""
+        self._ended.set()
+        self._heart.join()
         os.close(self._handle)
+        with suppress(OSError):
+            self._lock.truncate(0)
 
 
 @contextmanager
@@ -69,10 +106,7 @@ def locked(folder: Path, remedy: str = "choose another --out") -> Iterator[HeldF
         The folder, to check that it stays at its path.
     """
     created = _missing(folder)
-    with _lock_file(folder, remedy) as file, closing(HeldFolder(folder)) as held:
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
+    with _lock_file(folder, remedy) as file, closing(_held(folder, file)) as held:
         for path in reversed(created or [folder]):  # an existing one may be of a process that ended before the flush
             with suppress(PermissionError):  # a parent that may be written to but not read cannot be opened for fsync
                 atomic.sync_folder(path.parent)
@@ -80,6 +114,11 @@ def locked(folder: Path, remedy: str = "choose another --out") -> Iterator[HeldF
             yield held
         finally:
             _remove_unused(folder, created)
+
+
+def _held(folder: Path, file: IO[str]) -> HeldFolder:
+    file.truncate(0)
+    return HeldFolder(folder, file)
 
 
 def _missing(folder: Path) -> list[Path]:
@@ -105,21 +144,71 @@ def _lock_file(folder: Path, remedy: str) -> IO[str]:
                 if status.st_nlink > 1:
                     file.close()
                     raise _wrong_kind(folder, "a hard link to another file")
-                return file
+                if _may_be_taken(folder, file):  # also where hosts do not see each other's locks
+                    return file
+                with file:
+                    raise _in_use(folder)
             file.close()
         except FileNotFoundError:  # its last owner deleted it before it was locked here
             file.close()
         except BlockingIOError as error:
             with file:
-                file.seek(0)
-                owner = file.read().strip() or "another one"
-            raise RuntimeError(f"{folder} is in use by process {owner}: wait until that has ended") from error
+                if not _is_foreign(file) or not _may_be_taken(folder, file):
+                    raise _in_use(folder) from error
+                (folder / FILE).unlink(missing_ok=True)  # the lock of a host that is gone; this file is another one
         except OSError as error:
             file.close()
             raise type(error)(
                 f"{folder / FILE} cannot be locked: {error.strerror}; use a run folder on a disk that supports flock, "
                 "such as a local one"
             ) from error
+
+
+def _sign(text: str) -> tuple[str, str, float] | None:
+    """Host, process and time of an owner's last sign of life."""
+    words = text.split()
+    return (words[0], words[1], float(words[2])) if len(words) == 3 and words[2].isdecimal() else None
+
+
+def _owner(path: Path) -> str:
+    sign = None
+    with suppress(OSError, ValueError):
+        sign = _sign(path.read_text())
+    if sign is None:
+        return "another one"
+    return sign[1] if sign[0] == platform.node() else f"{sign[1]} on host {sign[0]}"
+
+
+def _read_sign(file: IO[str]) -> tuple[str, str, float] | None:
+    return _sign(os.pread(file.fileno(), 400, 0).decode(errors="replace"))
+
+
+def _is_foreign(file: IO[str]) -> bool:
+    sign = _read_sign(file)
+    return sign is not None and sign[0] != platform.node()
+
+
+def _may_be_taken(folder: Path, file: IO[str]) -> bool:
+    """Whether the lock is of no other host, or that host's process gives no sign of life; some seconds show it."""
+    first, began = _read_sign(file), time.time()
+    if first is None or first[0] == platform.node():
+        return True
+    left = ABANDONED - abs(began - first[2])
+    if left > 0:
+        warnings.warn(
+            f"{folder} was in use by process {_owner(folder / FILE)} {ABANDONED - left:.0f} s ago: it is taken over if "
+            f"that gives no sign of life for {left:.0f} s",
+            stacklevel=5,
+        )
+    while time.time() - began < left:
+        if (sign := _read_sign(file)) != first:
+            return sign is None  # it has ended
+        time.sleep(HEARTBEAT / 10)
+    return True
+
+
+def _in_use(folder: Path) -> RuntimeError:
+    return RuntimeError(f"{folder} is in use by process {_owner(folder / FILE)}: wait until that has ended")
 
 
 def _open(folder: Path, remedy: str) -> IO[str]:

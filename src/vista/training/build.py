@@ -17,6 +17,7 @@ from vista.data.loader import Loader
 from vista.files import atomic
 from vista.methods import Method, Task
 from vista.models import dropout
+from vista.runs import checkpoint
 from vista.runs.config import TrainConfig
 from vista.runs.environment import environment
 from vista.runs.folder import CONFIG, DATA, ENVIRONMENT, LABELS, SPLIT, RunFolder
@@ -48,7 +49,8 @@ def build_training(run: ResolvedRun, folder: RunFolder, earlier: dict[str, nn.Mo
     samples = load_samples(config, device)
     preflight.check_augmentation(run, samples)
     preflight.check_channels_first(config, samples)
-    network, method = build_network_and_method(run, samples, earlier)
+    root = Path(config.checkpoint_dir or folder.path)
+    network, method = build_network_and_method(run, samples, earlier, root / checkpoint.STORE)
     evidence = Evidence(len(samples.train), len(samples.description.classes), device)
     method.evidence = evidence
     preflight.check_network(config, samples, network)
@@ -82,7 +84,7 @@ def build_training(run: ResolvedRun, folder: RunFolder, earlier: dict[str, nn.Mo
     )
     further = (config.optimizer == "adamw") + (config.ema > 0)  # AdamW's second buffer, the average
     checkpoints = preflight.bytes_of_checkpoints(network, method, evidence.nbytes(config.epochs), further)
-    preflight.check_disk_space(Path(config.checkpoint_dir or folder.path), checkpoints, method)
+    preflight.check_disk_space(root, checkpoints, method)
     train_mode(network, frozen=config.freeze == "backbone")
     if engine.stream is not None:  # the work above was enqueued on the current stream and must be done first
         engine.stream.wait_stream(torch.cuda.current_stream(device))
@@ -103,12 +105,12 @@ def build_training(run: ResolvedRun, folder: RunFolder, earlier: dict[str, nn.Mo
 
 
 def build_network_and_method(
-    run: ResolvedRun, samples: Samples, earlier: dict[str, nn.Module]
+    run: ResolvedRun, samples: Samples, earlier: dict[str, nn.Module], store_dir: Path | None = None
 ) -> tuple[nn.Module, Method]:
     """Both untrained, their weights a function of the seed."""
     config = run.config
     network = initial_network(config, samples.description)
-    task = build_task(run, samples, earlier)
+    task = build_task(run, samples, earlier, store_dir)
     with models.seed_context(config.seed + 1):
         method = run.chosen.method(task, network, run.chosen.config)
     network, method = on_device(network, run.device), method.to(run.device)
@@ -119,7 +121,9 @@ def build_network_and_method(
     return network, method
 
 
-def build_task(run: ResolvedRun, samples: Samples, earlier: dict[str, nn.Module]) -> Task:
+def build_task(
+    run: ResolvedRun, samples: Samples, earlier: dict[str, nn.Module], store_dir: Path | None = None
+) -> Task:
     """What a method is told about the training."""
     config, device = run.config, run.device
     labels, num_classes = torch.from_numpy(samples.labels("train", "given")), len(samples.description.classes)
@@ -141,6 +145,7 @@ def build_task(run: ResolvedRun, samples: Samples, earlier: dict[str, nn.Module]
         label_smoothing=config.label_smoothing,
         class_weight=None if config.class_weights == "none" else balance_classes(labels, num_classes).to(device),
         sees_every_sample=not config.balanced_sampling,
+        store_dir=store_dir,
     )
 
 

@@ -74,6 +74,9 @@ class Engine:
 
     def begin_epoch(self, rates: list[float], steps_done: int = 0) -> None:
         """Set the learning rates of an epoch's steps, of which ``steps_done`` have been executed before."""
+        if self.captures and not self.method.capturable:  # its state has moved to the host
+            self._graphs.clear()
+            self.captures = False
         self.host_rates, self.steps_done = rates, steps_done
         self.rates.copy_(torch.tensor(rates))
         self.counter.fill_(steps_done)
@@ -89,6 +92,7 @@ class Engine:
                 self._graphs[size, ends].replay()
             else:
                 self._set_rate(self.host_rates[self.steps_done])
+                self.method.expect(self.loader.samples(self.steps_done), self.loader.samples(self.steps_done + 1))
                 self._step(size, ends, self.network)
             self.steps_done += 1
         if self.captures:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import time
 import traceback
 import warnings
@@ -77,18 +78,25 @@ def train(config: TrainConfig, out: str | Path, stop: Stop | None = None, role: 
     takes_lock = collectives.rank() == 0 and not folder.is_kept_read_only()
     with folder.locked() if takes_lock else nullcontext() as held, checkpoints.settled():
         check_same_run(run.config, folder)
-        if folder.is_finished():
-            check_files_unchanged(folder, run.config)
+        if collectives.broadcast_int(int(folder.is_finished())):  # other machines may not see the folder of rank 0
+            if collectives.rank() == 0:
+                check_files_unchanged(folder, run.config)
             checkpoints.clear()  # the process may have been killed between writing metrics and deleting checkpoints
-            metrics = folder.metrics()
+            found = json.dumps(folder.metrics() if collectives.rank() == 0 else None)
+            metrics = json.loads(collectives.broadcast_strings([found])[0])
         else:
             run = _place_checkpoints(run, folder)
             checkpoints.root = Path(run.config.checkpoint_dir or folder.path)
             earlier = yield from _train_earlier_runs(run, folder, stop)
+            checkpoints.clear_store()
             with _decoding_stops(stop, folder):
                 training = build_training(run, folder, earlier)
             saving = Saving(checkpoints, stop or Stop(), held=held)
-            metrics = yield from training.in_context(_train_epochs(training, saving, role))
+            try:
+                metrics = yield from training.in_context(_train_epochs(training, saving, role))
+            finally:
+                training.method.close()
+                checkpoint.remove_empty_store(checkpoints.root)
     yield Finished(folder.path, metrics, role)
 
 
@@ -279,7 +287,8 @@ def _start_or_resume(training: Training, checkpoints: Checkpoints) -> None:
     state = checkpoints.load_newest(training.run.identity)
     if state is not None:
         samples = training.samples
-        check_data_unchanged(training.folder, training.config, samples.given, samples.description)
+        if (training.folder.path / CONFIG).exists():  # not on another machine than that of rank 0
+            check_data_unchanged(training.folder, training.config, samples.given, samples.description)
         training.load(state)
         if collectives.rank() == 0:
             training.record.write(training.folder.path)

@@ -108,7 +108,11 @@ def decisive(config: TrainConfig) -> dict[str, Any]:
     chosen = choose_method(config)
     default_options = dataclasses.asdict(chosen.method.Config())
     values: dict[str, Any] = {"method": chosen.method.name}
-    values["options"] = {name: value for name, value in chosen.options.items() if value != default_options[name]}
+    values["options"] = {
+        name: value
+        for name, value in chosen.options.items()
+        if value != default_options[name] and name not in chosen.method.incidental
+    }
     for item in dataclasses.fields(config):
         value = getattr(config, item.name)
         if item.name not in (*INCIDENTAL, "method", "options") and value != item.default:
@@ -122,6 +126,7 @@ def differences(one: TrainConfig, other: TrainConfig) -> list[tuple[str, Any, An
     fields = [item.name for item in dataclasses.fields(one) if item.name not in (*INCIDENTAL, "method", "options")]
     values = [("method", a.method.name, b.method.name)]
     if a.method is b.method:
-        values = [(name, a.options[name], b.options[name]) for name in a.options]
+        decisive_options = [name for name in a.options if name not in a.method.incidental]
+        values = [(name, a.options[name], b.options[name]) for name in decisive_options]
     values += [(name, getattr(one, name), getattr(other, name)) for name in fields]
     return [found for found in values if found[1] != found[2]]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from vista.core import collectives
-from vista.core.evidence import Evidence
+from vista.core.evidence import MISSING, Evidence
 from vista.core.store import WrittenOnce
 from vista.core.validation import first_few
 from vista.data.loader import Inputs, Loader
@@ -135,7 +135,14 @@ class Training:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Restore ``state`` in place: a captured step keeps references to the tensors it was recorded with."""
+        """Restore ``state`` in place: a captured step keeps references to the tensors it was recorded with.
+
+        A state of another number of processes has ``other_parts``: the first process takes over what each of them has
+        seen in the current epoch, the other ones (``None``) start with nothing of it.
+        """
+        is_first = "other_parts" not in state or state["other_parts"] is not None
+        if "other_parts" in state:
+            state = self._of_other_processes(state, state["other_parts"])
         self.network.load_state_dict(state["network"])
         self.method.load_state_dict(state["method"])
         for name, buffers in optimization.stored_buffers(self.optimizer).items():
@@ -143,8 +150,9 @@ class Training:
                 buffer.copy_(saved)
         if self.engine.average is not None:
             self.engine.average.load_state_dict(state["average"])
-        self._load_generator(state["generator"].cpu())
-        if self.rng is not None and "draws" in state:  # absent in checkpoints of older versions
+        if is_first:  # other processes draw other numbers
+            self._load_generator(state["generator"].cpu())
+        if self.rng is not None and "draws" in state and is_first:  # absent in checkpoints of older versions
             self.rng.load(state["draws"])
         self.epoch = state["epoch"]
         self.best_epoch, self.best_accuracy = state["best_epoch"], state["best_accuracy"]
@@ -153,6 +161,19 @@ class Training:
         self.evidence.load(state.get("evidence"), self.epoch - 1)  # absent in checkpoints of older versions
         self.begin_epoch(state["steps_done"])
         self.engine.losses.copy_(state["losses"])
+
+    def _of_other_processes(self, first: dict[str, Any], others: list[dict[str, Any]] | None) -> dict[str, Any]:
+        """The first process's state with what all processes have seen in this epoch; without ``others``, with none."""
+        parts = [] if others is None else [first, *others]
+        evidence = {name: value for name, value in first["evidence"].items() if name == "history"}
+        for name in ("count", "total"):
+            evidence[name] = sum((part["evidence"][name] for part in parts), torch.zeros_like(first["evidence"][name]))
+        evidence["current"] = torch.full_like(first["evidence"]["current"], MISSING)
+        for part in parts:
+            evidence["current"] = torch.maximum(evidence["current"], part["evidence"]["current"])
+        losses = sum((part["losses"] for part in parts), torch.zeros_like(first["losses"]))
+        method = self.method.merge_parts([part["method"] for part in parts], first["method"])
+        return {**first, "method": method, "evidence": evidence, "losses": losses}
 
     def _load_generator(self, saved: Tensor) -> None:
         """CPU and CUDA generators have states of different sizes, which are not interchangeable."""

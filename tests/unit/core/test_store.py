@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -14,7 +17,9 @@ from vista.core.store import (
     bytes_needed,
     check_memory,
     last_of_duplicates,
+    likely_states,
     readable,
+    states_at_most,
 )
 
 CPU = torch.device("cpu")
@@ -82,6 +87,30 @@ def test_room_for_light_is_bounded_by_tau_and_never_above_that_for_all() -> None
     assert bytes_needed(1000, 100, 5, 1e-310) == 5 * 1000 * 100 * 2
 
 
+def test_few_of_the_anchors_that_tau_allows_are_reserved() -> None:
+    """At most 12 were ever kept with tau = 0.01, where 100 might be."""
+    assert states_at_most(200, 0.01) == 101
+    assert likely_states(200, 0.01) == 13
+    assert likely_states(200, 0.001) == 121
+    assert likely_states(5, 0.01) == 5
+
+
+@pytest.mark.parametrize("kind", ["auto", "host"])
+def test_only_what_fits_nowhere_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: store.Store) -> None:
+    """A state of 100 x 10 is 2000 bytes: three of them, and the targets, or their files."""
+    size, needed = (100, 10, 200, 0.0, CPU, tmp_path), 2 * (3 + WORKING_TABLES) * 2000
+    monkeypatch.setattr(store.shutil, "disk_usage", lambda folder: SimpleNamespace(free=6000))
+    monkeypatch.setattr(store, "bytes_available", lambda device: needed)
+    assert store.starts_on_device(kind, *size) == (kind == "auto")
+    monkeypatch.setattr(store, "bytes_available", lambda device: needed - 1)
+    assert not store.starts_on_device(kind, *size)
+    monkeypatch.setattr(store.shutil, "disk_usage", lambda folder: SimpleNamespace(free=5999))
+    assert kind == "host" or store.starts_on_device(kind, *size), "all of the memory, where there is no disk"
+    monkeypatch.setattr(store, "bytes_available", lambda device: needed // 2 - 1)
+    with pytest.raises(MemoryError, match=f"{tmp_path} has 6 KB free of 6 KB; choose a store_dir on a larger disk"):
+        store.starts_on_device(kind, *size)
+
+
 def test_what_fits_is_let_through(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "bytes_available", lambda device: (200 + (WORKING_TABLES + 1)) * 2000)
     check_memory(100, 10, 200, 0.0, CPU)
@@ -101,9 +130,11 @@ def test_the_tau_that_is_advised_fits(states_that_fit: int, epochs: int, odd_byt
         if (epochs + (WORKING_TABLES + 1)) * 2000 <= available:
             check_memory(100, 10, epochs, 0.0, CPU)
             return
-        with pytest.raises(MemoryError, match=rf"tau=0 may keep {epochs} states of 100 x 10 float16") as refusal:
+        with pytest.raises(
+            MemoryError, match=rf"tau=0 is likely to keep {epochs} states of 100 x 10 float16"
+        ) as refusal:
             check_memory(100, 10, epochs, 0.0, CPU)
-        advised = float(str(refusal.value).rpartition("tau=")[2].split()[0])
+        advised = float(str(refusal.value).partition("; tau=")[2].split()[0])
         check_memory(100, 10, epochs, advised, CPU)
         assert 0 < advised <= 0.5
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import platform
 import shutil
+import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO
@@ -62,7 +65,7 @@ def test_a_lock_names_its_present_owner_alone(tmp_path: Path) -> None:
     lock = tmp_path / FILE
     lock.write_text("99999999999")
     with locked(tmp_path):
-        assert lock.read_text() == str(os.getpid())
+        assert lock.read_text().split()[:2] == [platform.node(), str(os.getpid())]
         os.truncate(lock, 0)
         with pytest.raises(RuntimeError, match="is in use by process another one"), locked(tmp_path):
             pass
@@ -81,4 +84,59 @@ def test_a_lock_that_its_owner_deleted_is_none(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(run_lock, "fcntl", SimpleNamespace(**{**vars(fcntl), "flock": flock}))
     with locked(tmp_path):
         assert len(calls) == 2
-        assert lock.read_text() == str(os.getpid())
+        assert lock.read_text().split()[:2] == [platform.node(), str(os.getpid())]
+
+
+def of_another_host(lock: Path, seconds_ago: float) -> str:
+    text = f"elsewhere 7 {int(time.time() - seconds_ago)}\n"
+    lock.write_text(text)
+    return text
+
+
+def test_the_owner_gives_signs_of_life_and_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_lock, "HEARTBEAT", 0.01)
+    with locked(tmp_path):
+        (tmp_path / "config.json").touch()
+        (tmp_path / FILE).write_text("")
+        while len((tmp_path / FILE).read_text().split()) < 3:
+            time.sleep(0.01)
+        assert abs(float((tmp_path / FILE).read_text().split()[2]) - time.time()) < 10
+    assert (tmp_path / FILE).read_text() == ""
+
+
+@pytest.mark.parametrize("holds", [False, True])
+def test_the_lock_of_a_host_that_is_gone_is_taken_over(
+    tmp_path: Path, holds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``holds``: its file server still keeps the lock for it."""
+    of_another_host(tmp_path / FILE, 61)
+    with (tmp_path / FILE).open() as gone:
+        if holds:
+            fcntl.flock(gone, fcntl.LOCK_EX)
+        with locked(tmp_path) as held:
+            assert (tmp_path / FILE).read_text().startswith(platform.node())
+            held.check_path()
+            (tmp_path / FILE).unlink()
+            of_another_host(tmp_path / FILE, 0)
+            with pytest.raises(RuntimeError, match=r"was taken over by process 7 on host elsewhere: this one stops"):
+                held.check_path()
+
+
+def test_the_lock_of_a_living_host_is_respected_where_locks_are_not_shared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = tmp_path / FILE
+    monkeypatch.setattr(run_lock, "HEARTBEAT", 0.1)
+    monkeypatch.setattr(run_lock, "ABANDONED", 2.0)
+    of_another_host(lock, 0)
+    beat = threading.Timer(0.2, lambda: lock.write_text("elsewhere 7 99999999999\n"))
+    beat.start()
+    with (
+        pytest.warns(UserWarning, match="was in use by process 7 on host elsewhere 0 s ago: it is taken over if"),
+        pytest.raises(RuntimeError, match="is in use by process 7 on host elsewhere: wait until that has ended"),
+        locked(tmp_path),
+    ):
+        pass
+    of_another_host(lock, 1)
+    with pytest.warns(UserWarning, match="no sign of life for"), locked(tmp_path):
+        assert lock.read_text().startswith(platform.node())

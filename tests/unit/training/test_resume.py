@@ -24,6 +24,8 @@ from torch import Tensor
 from trainings import Kill, Trainer, config, ended_as, stopped, train, until_it_waits, waiting_at
 
 from vista.cli import main
+from vista.core import vista as vista_module
+from vista.core.store import WrittenOnce
 from vista.runs.checkpoint import Checkpoints
 from vista.runs.config import TrainConfig
 from vista.runs.folder import RunFolder
@@ -81,6 +83,64 @@ def test_a_killed_pair_of_processes(trainer: Trainer, data: str, tmp_path: Path)
     assert trainer(wanted, tmp_path / "run", Kill(event="Stepped", count=21, rank=1), processes=2).killed
     assert trainer(wanted, tmp_path / "run", processes=2).began_at > (1, 10)
     assert ended_as(tmp_path / "run", 2) == ended_as(tmp_path / "whole", 2)
+
+
+@pytest.fixture(scope="module")
+def whole_on_host(data: str, trainer: Trainer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    out = tmp_path_factory.mktemp("whole") / "host"
+    trainer(config(data, "vista:store=host"), out)
+    return ended_as(out)
+
+
+def test_a_store_on_the_host_is_the_same_run(
+    data: str, whole: dict[str, str], whole_on_host: dict[str, str], tmp_path: Path
+) -> None:
+    """Its files have the same bytes but for the name of the option; so has a run that moves there at an epoch's end."""
+    results = {name for name in whole if not name.startswith("state of")} - {"config.json"}
+    assert results
+    assert {name: whole[name] for name in results} == {name: whole_on_host[name] for name in results}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vista_module, "fits_one_more", lambda size, device: False)
+        train(config(data), tmp_path / "moved")
+    moved = ended_as(tmp_path / "moved")
+    assert {name: whole[name] for name in {*results, "config.json"}} == {
+        name: moved[name] for name in {*results, "config.json"}
+    }
+
+
+@pytest.mark.parametrize("write", [21, 60, 94, 133])
+def test_killed_with_the_store_on_the_host(
+    trainer: Trainer, data: str, whole_on_host: dict[str, str], tmp_path: Path, write: int
+) -> None:
+    """Its files are those of the checkpoint: they are linked, and what was left in the store is cleared."""
+    wanted, out = config(data, "vista:store=host"), tmp_path / "run"
+    assert trainer(wanted, out, Kill(write=write)).killed
+    linked = [path for path in out.rglob("epoch-*.safetensors") if path.stat().st_nlink > 1]
+    assert linked or write <= 60
+    trainer(wanted, out)
+    assert ended_as(out) == whole_on_host
+
+
+def test_resuming_reads_the_predictions_once(tmp_path: Path) -> None:
+    """The tensors of 40 MB in files need little memory besides: they are mapped. Measured in a process of its own."""
+    blobs = {str(s): torch.rand(10, 1_000_000).half() for s in range(2)}
+    Checkpoints(tmp_path).save("epoch-00001-step-0000000", {"rows": WrittenOnce(blobs)}, wait=True)
+    program = f"""
+from pathlib import Path
+from vista.runs.checkpoint import Checkpoints
+def peak():
+    [line] = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
+    return int(line.split()[1]) * 1024
+open("/proc/self/clear_refs", "w").write("5")  # the peak before is that of the process that started this one
+before = peak()
+rows = Checkpoints(Path({str(tmp_path)!r})).load_newest()["rows"]
+total = sum(int(r.view(-1)[::1024].count_nonzero()) for r in rows.values())
+print(peak() - before, total > 0)
+"""
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert said[1] == "True"
+    assert 0.5 * sum(rows.nbytes for rows in blobs.values()) <= int(said[0]), "all of it was read"
+    assert int(said[0]) <= 1.2 * sum(rows.nbytes for rows in blobs.values())
 
 
 def test_after_a_checkpoint_the_next_is_due_when_its_time_has_passed_again(data: str, tmp_path: Path) -> None:
