@@ -63,7 +63,8 @@ def parse(kind: type[T], argv: Sequence[str], command: str, about: str, default:
     name = f"vista {command}"
     try:
         with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(shown):
-            read: T = tyro.cli(_with_help(kind), args=list(argv), prog=name, description=about, config=marks, **given)
+            shape = _with_help(kind)  # type: ignore[arg-type]  (a class is hashable)
+            read: T = tyro.cli(shape, args=list(argv), prog=name, description=about, config=marks, **given)
     except SystemExit as error:
         if not error.code:  # --help
             print(_wrapped(shown.getvalue()), end="")
@@ -75,7 +76,7 @@ def parse(kind: type[T], argv: Sequence[str], command: str, about: str, default:
 class _Terminal(io.StringIO):
     """A buffer for the help, which has the characters and colours that the terminal can show."""
 
-    encoding = property(lambda self: getattr(sys.__stdout__, "encoding", None))  # type: ignore[assignment]
+    encoding = property(lambda self: getattr(sys.__stdout__, "encoding", None))
 
     def isatty(self) -> bool:
         return sys.__stdout__ is not None and sys.__stdout__.isatty()

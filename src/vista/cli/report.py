@@ -61,7 +61,7 @@ def run(argv: list[str]) -> int:
         terminal.say(f"wrote {page}")
         if flags.open:
             _open(page)
-        judging = [run for run in judging_runs(grouped(runs)) if run.metrics is not None]
+        judging = [run for run in judging_runs(group_runs(runs)) if run.metrics is not None]
         if judging:
             terminal.say_next("vista", "review", judging[0].path)
     _write_figures(flags, runs, figures)

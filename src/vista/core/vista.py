@@ -583,6 +583,8 @@ class Vista:
         if validation[0] >= 2 * validation[1]:
             self._epochs_at_chance = 0
             return
+        if isinstance(self._store, HostStore):  # reading all rows of a large data set would take longer than it is worth
+            return
         rows = self._store.recorded() & (self._labels >= 0)
         training = misuse.above_chance(self._store.predicted()[rows], self._labels[rows], self.num_classes)
         self._epochs_at_chance += misuse.seems_shuffled(validation, training)

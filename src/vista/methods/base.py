@@ -64,8 +64,8 @@ from vista.core.teacher import adapt_targets
 from vista.models.staged import check_stages
 
 __all__ = [
-    "Batch", "EarlierRun", "EpochEnd", "Family", "LastPrediction", "Method", "RowsOnDisk", "RunningTargets", "Task", "WholeBatch",
-    "WrittenOnce", "check_below_one",
+    "Batch", "EarlierRun", "EpochEnd", "Family", "LastPrediction", "Method", "RowsOnDisk", "RunningTargets", "Task",
+    "WholeBatch", "WrittenOnce", "check_below_one",
 ]  # fmt: skip
 
 Family = Literal["plain", "teacher-free", "current epoch", "past epochs", "noise-robust", "ours"]
