@@ -63,7 +63,7 @@ def parse(kind: type[T], argv: Sequence[str], command: str, about: str, default:
     name = f"vista {command}"
     try:
         with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(shown):
-            shape = _with_help(kind)  # type: ignore[arg-type]  (a class is hashable)
+            shape = _with_help(kind)  # type: ignore[arg-type]
             read: T = tyro.cli(shape, args=list(argv), prog=name, description=about, config=marks, **given)
     except SystemExit as error:
         if not error.code:  # --help
