@@ -30,6 +30,7 @@ class Row:
     test: BY_SEED
     ece: BY_SEED = field(default_factory=dict)
     calibrated: BY_SEED = field(default_factory=dict)
+    is_symmetric: bool = False  # a run was calibrated by the symmetric model alone, as earlier versions did
 
     @property
     def name(self) -> str:
@@ -70,7 +71,9 @@ def _row(runs: dict[int, LedgerRecord], setting: str, method: str, schedule: str
         return Row(setting, method, schedule, weights, criterion, test)
     ece = by_seed(lambda run: float(run.metrics["last"]["test"]["ece"]))
     calibrated = by_seed(_calibrated_ece)
-    return Row(setting, method, schedule, weights, criterion, test, ece, calibrated)
+    fits = (run.metrics.get("calibration", {}).get("last") for run in runs.values())
+    is_symmetric = any(fit is not None and "noise" not in fit for fit in fits)
+    return Row(setting, method, schedule, weights, criterion, test, ece, calibrated, is_symmetric)
 
 
 def _calibrated_ece(run: LedgerRecord) -> float | None:
@@ -213,6 +216,11 @@ def _cells(rows: list[Row], reference: dict[str, Row]) -> Iterator[str]:
         "from the reference, seed by seed, in bold where it exceeds two standard errors; *test* and ECE of the last "
         "epoch. The logits of the plain weights are not kept, so that they have no ECE.\n"
     )
+    if any(row.is_symmetric for row in rows):
+        yield (
+            "Runs marked * were calibrated for symmetric noise alone, as all runs were before the "
+            "[choice of the model](calibration.md): with asymmetric noise this can raise the ECE.\n"
+        )
     heads = [
         "labels",
         "method",
@@ -233,7 +241,8 @@ def _cells(rows: list[Row], reference: dict[str, Row]) -> Iterator[str]:
         shown = "reference" if is_reference else "" if found is None else _difference_text(found)
         numbers = [Mean.over([*values.values()]) or "" for values in (row.criterion, row.test, row.ece, row.calibrated)]
         place = [row.setting, f"`{row.method}`", f"`{row.schedule}`", row.weights, len(row.criterion)]
-        yield _line([*place, numbers[0], shown, *numbers[1:]])
+        marked = f"{numbers[3]}{' *' if row.is_symmetric else ''}"
+        yield _line([*place, numbers[0], shown, *numbers[1:3], marked])
     yield ""
 
 

@@ -133,6 +133,16 @@ def test_an_empty_ledger_and_labels_without_a_fit(tmp_path: Path) -> None:
     assert lines(tmp_path)[-2][-2:] == ["10.00", ""]
 
 
+def test_a_run_calibrated_for_symmetric_noise_alone_is_marked(tmp_path: Path) -> None:
+    path = add(tmp_path, "ce", "cosine", 10, 40.0, 39.0)
+    record = json.loads(path.read_text())
+    for fit, shown in (({"temperature": 2.0}, "2.50 *"), ({"temperature": 2.0, "noise": "structured"}, "2.50")):
+        record["metrics"]["calibration"] = {"last": fit}
+        path.write_text(json.dumps(record))
+        assert [row[-1] for row in lines(tmp_path) if row[0] == SYMMETRIC] == [shown, ""]
+        assert ("Runs marked *" in search_page.render(ledger.read(tmp_path))) == ("*" in shown)
+
+
 def test_nothing_is_frozen_before_the_search_has_ended() -> None:
     study = load_study("recipe")
     assert {cell.method for cell in study.cells} >= set(recipe.CONTROLS)
