@@ -1,4 +1,4 @@
-"""What every engine of ``--on`` needs, without a cluster: the option, the check of a node, and the choice of workers."""
+"""What every engine of ``--on`` needs, without a cluster: the option, the check of a node, the choice of workers."""
 
 from __future__ import annotations
 
