@@ -36,9 +36,10 @@ name, words, home = pathlib.Path(sys.argv[0]).name, sys.argv[1:], pathlib.Path(o
 pid = lambda task: home / f"task-{task}"
 
 def start(task):
-    number, index = task.split("_")
-    env = {**os.environ, "SLURM_JOB_ID": str(int(number) + int(index)), "SLURM_ARRAY_JOB_ID": number,
-           "SLURM_ARRAY_TASK_ID": index, "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}
+    number, _, index = task.partition("_")
+    env = {**os.environ, "SLURM_JOB_ID": number, "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}
+    if index:
+        env |= {"SLURM_ARRAY_JOB_ID": number, "SLURM_ARRAY_TASK_ID": index}
     with open(home / "log", "a") as log:
         process = subprocess.Popen(["bash", home / f"script-{number}"], env=env, stdout=log, stderr=log,
                                    start_new_session=True)
@@ -51,14 +52,14 @@ if name == "sbatch":
     number = 100 * (1 + len(list(home.glob("script-*"))))
     (home / f"script-{number}").write_text(text)
     last = re.search(r"--array=0-(\\d+)", text)
-    for index in range(int(last[1]) + 1 if last else 1):
-        start(f"{number}_{index}")
+    for task in [f"{number}_{index}" for index in range(int(last[1]) + 1)] if last else [str(number)]:
+        start(task)
     print(f"Submitted batch job {number}")
 elif name == "srun":
     command = words[next(n for n, word in enumerate(words) if "python" in word):]
     os.execvp(command[0], command)
 elif name == "scancel":
-    group = int(pid(words[0] if "_" in words[0] else words[0] + "_0").read_text())
+    group = int(pid(words[0]).read_text())
     try:
         os.killpg(group, signal.SIGTERM)
     except ProcessLookupError:
@@ -66,7 +67,7 @@ elif name == "scancel":
 elif name == "scontrol":
     with open(home / "requeued", "a") as file:
         file.write(words[1] + "\\n")
-    start(words[1] if "_" in words[1] else words[1] + "_0")
+    start(words[1])
 elif name == "sacct":
     print("JobID|State|NodeList")
     for path in home.glob("task-*"):
@@ -188,8 +189,11 @@ def test_ctrl_c_checkpoints_everywhere_and_the_same_command_continues(
 ) -> None:
     out = tmp_path / "grid"
 
+    pressed = []
+
     def interrupt(job: Job, event: Event) -> None:
-        if isinstance(event, Started):
+        if isinstance(event, Started) and not pressed:
+            pressed.append(job)
             until_it_trains(job.out)
             os.kill(os.getpid(), signal.SIGINT)
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from vista.cli import dry_run
 from vista.cli.arguments import (
     Output,
     Preset,
@@ -40,6 +41,8 @@ class RunFlags(Output):
     noisy by --noise; paper is clean or noisy with 2 % of the samples for validation."""
     out: Annotated[str | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="")] = None
     """Run folder; default: runs/DATA-NOISE-METHOD-seedSEED."""
+    dry_run: bool = False
+    """Print what the run needs here and on 8 x 8 GPUs (memory, disk, network, time), and train nothing."""
 
 
 def run(argv: list[str]) -> int:
@@ -52,6 +55,8 @@ def run(argv: list[str]) -> int:
     if not flags.fresh:
         keep_choices([job], given)
     show_choice(job.config, flags)
+    if flags.dry_run:
+        return dry_run.show(job.config, job.out, flags.json)
     execute([job], flags)
     result = result_of(job)
     print_result(RunFolder(result.folder), result.config, result.metrics, flags)

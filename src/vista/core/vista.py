@@ -57,6 +57,7 @@ from vista.core.validation import (
 FORMAT = 1
 ROWS_OF_TEACHER = 2**16  # computed at a time if the teacher is not wanted in float32
 HOST_FORMAT = 2  # with the rows of the current epoch beside the last predictions before it
+MAX_REPEATED = 0.01  # share of the rows of an epoch, beyond those that fill up one batch
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,9 @@ class Vista:
         self._epochs_at_chance = 0  # whose validation rows seem to be in another order
         self._options = Options(tau, record, schedule, k, value, order, weights, smoothing, start, topk)
         check_topk(self._options.topk, num_classes)
-        self.expects_every_sample = True  # False: a sampler leaves samples out on purpose, which needs no warning
+        # False: a sampler repeats samples and leaves others out on purpose, which needs no error and no warning.
+        self.expects_every_sample = True
+        self._written = self._largest = 0  # rows of this epoch with repetitions, and of a call; not part of the state
         self._labels = as_labels(labels, num_classes, "labels", missing=as_int(ignore_index, "ignore_index"))
         self._val_labels = as_labels(val_labels, num_classes, "val_labels")
         self._identity = _digest(self._labels), _digest(self._val_labels)
@@ -289,6 +292,7 @@ class Vista:
                 if self._inspects_outputs:
                     self._inspect(logits)
                 self._store.write(rows, probs, unique=not self._checks)
+            self._count(len(rows))
         return loss
 
     @torch.no_grad()
@@ -304,6 +308,7 @@ class Vista:
         """
         rows = self._check_batch(logits, index)
         self._store.write(rows, wide(logits).softmax(dim=-1))
+        self._count(len(rows))
 
     @torch.no_grad()
     def end_epoch(
@@ -332,6 +337,7 @@ class Vista:
         if epoch > self.num_epochs:
             raise RuntimeError(f"all {self.num_epochs} epochs have ended: use epochs={epoch} or more to train longer")
         self.check()
+        self._check_repetitions()
         correct = self._find_correct(val_logits, val_index)
         if train_logits is not None:
             self._record_all(as_logits(train_logits, "train_logits"))
@@ -607,6 +613,20 @@ class Vista:
             return
         for part, rows in zip(samples.split(2**14), logits.split(2**14), strict=True):
             self._store.write(part, wide(rows).softmax(dim=-1).cpu())
+
+    def _count(self, rows: int) -> None:
+        self._written, self._largest = self._written + rows, max(self._largest, rows)
+
+    def _check_repetitions(self) -> None:
+        """Reject an epoch with indices that do not belong to its samples, as a loader without stable indices has."""
+        written, self._written = self._written, 0
+        repeated = written - int(self._store.recorded().sum())
+        if repeated > max(MAX_REPEATED * written, self._largest) and self.expects_every_sample:
+            raise ValueError(
+                f"{repeated} of {written} sample numbers in epoch {self.epoch + 1} were repeated: index must be the "
+                "sample's position in labels, and the loader must not resample; for a sampler that repeats samples on "
+                "purpose, or several views of a sample, set vista.expects_every_sample = False"
+            )
 
     def _is_recorded_anywhere(self) -> bool:
         anything = self._store.recorded().any().to(torch.int32).cpu().view(1)

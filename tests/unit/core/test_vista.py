@@ -1061,3 +1061,27 @@ def test_warnings_are_only_about_what_was_not_recorded() -> None:
         vista = make()
         train(vista, drawn(N, 0))
         vista.end_epoch(right())
+
+
+@pytest.mark.parametrize(("repeated", "rejected"), [(100, True), (10, False)])
+def test_an_epoch_of_repeated_samples_is_rejected(repeated: int, rejected: bool) -> None:
+    n, batch = 400, 10  # a loader may fill up its last batch
+    vista = Vista([0, 1] * (n // 2), num_classes=2, epochs=2, val_labels=[0, 1])
+    order = torch.arange(n)
+    order[-repeated:] = order[:repeated]
+    for index in order.split(batch):
+        vista.loss(torch.zeros(batch, 2, requires_grad=True), index)
+    if rejected:
+        with pytest.raises(ValueError, match="100 of 400 sample numbers in epoch 1 were repeated: index must be the"):
+            vista.end_epoch(torch.eye(2))
+    else:
+        with pytest.warns(UserWarning, match="10 of 400 training samples were not recorded"):
+            vista.end_epoch(torch.eye(2))
+
+
+def test_a_sampler_may_repeat_samples_on_purpose() -> None:
+    vista = Vista([0, 1] * 50, num_classes=2, epochs=2, val_labels=[0, 1])
+    vista.expects_every_sample = False
+    for _ in range(20):
+        vista.loss(torch.zeros(5, 2, requires_grad=True), torch.arange(5))
+    assert vista.end_epoch(torch.eye(2)).unrecorded == 95

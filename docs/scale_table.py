@@ -1,0 +1,60 @@
+"""Write the table of docs/scale.md: ``python docs/scale_table.py``."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+from vista.core.store import readable
+from vista.training.capacity import Workload, needs
+
+PAGE = Path(__file__).parent / "scale.md"
+TABLE = re.compile(r"(<!-- scale -->\n).*?(<!-- end -->)", re.DOTALL)
+RESNET50 = 102_228_128  # bytes of float32 weights and buffers with 1000 classes
+RATE = 1600.0  # images per second and GPU: 2e13 operations per second, 4.1e9 for an image forward, times 3
+IMAGENET = Workload(
+    samples=1_281_167, validation=50_000, classes=1000, epochs=100, batch_size=1024, sample_bytes=256 * 256 * 3,
+    weights=RESNET50, rate=RATE,
+)  # fmt: skip
+WORKLOADS = {
+    "ImageNet-1k (1.28 M x 1000)": IMAGENET,
+    "ImageNet-1k, topk=20": dataclasses.replace(IMAGENET, kept=20),
+    "ImageNet-21k (13.5 M x 21,841)": dataclasses.replace(
+        IMAGENET, samples=13_500_000, validation=100_000, classes=21_841, weights=RESNET50 + 4 * 2049 * 20_841
+    ),
+    "ImageNet-21k, topk=20": dataclasses.replace(
+        IMAGENET, samples=13_500_000, validation=100_000, classes=21_841, weights=RESNET50 + 4 * 2049 * 20_841, kept=20
+    ),
+}
+
+
+def table() -> str:
+    """One row per workload and number of GPUs."""
+    names = (
+        "data",
+        "GPUs",
+        "one state",
+        "predictions and targets",
+        "disk",
+        "gradients sent per epoch",
+        "hours of 100 epochs",
+    )
+    lines = [f"| {' | '.join(names)} |", "|---|" + "--:|" * (len(names) - 1)]
+    for name, work in WORKLOADS.items():
+        for devices in (1, 8, 64):
+            found = needs(work, devices)
+            assert found.run is not None
+            cells = [str(devices), *map(readable, (found.state, found.predictions, found.disk, found.gradients)),
+                     f"{found.run / 3600:,.1f}"]  # fmt: skip
+            lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def page() -> str:
+    """The page with the table as it is now."""
+    return TABLE.sub(lambda found: f"{found[1]}\n{table()}\n\n{found[2]}", PAGE.read_text())
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
