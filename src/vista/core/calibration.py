@@ -49,6 +49,9 @@ class Calibration:
         samples: Number of labels used.
         temperature_error: Standard error of ``temperature``; ``None`` where the labels do not determine it.
         noise_rate_error: Standard error of ``noise_rate``; ``None`` where it was given, or is not determined.
+
+    >>> Calibration(2.0, 0.1, np.array([[0.9, 0.1], [0.1, 0.9]]), 500).probabilities([[0.0, 2.0]]).round(2)
+    array([[0.27, 0.73]])
     """
 
     temperature: float
