@@ -75,6 +75,9 @@ def test_the_api_reference_shows_docstrings(site: Path) -> None:
     html = (site / "api" / "vista" / "index.html").read_text(encoding="utf-8")
     for name in set(vista.__all__) - {"__version__", "functional"}:
         assert f'id="vista.{name}"' in html
+    assert '<span class="gp">&gt;&gt;&gt; </span>' in html
+    assert "doctest:" not in html
+    assert not re.search(r"<p>[^<]*&gt;&gt;&gt;|<blockquote>", html), "an example is shown as text"
 
 
 def test_formulas_are_marked_for_katex(site: Path) -> None:
