@@ -30,7 +30,7 @@ _MARGIN = 256 / 224  # stored size / working size: random crops need material ar
 
 
 def _unobserved(done: int, total: int) -> None:
-    """Report to nobody."""
+    """Default of :data:`on_progress`."""
 
 
 on_progress: Callable[[int, int], None] = _unobserved  # called with the images decoded so far and in total
