@@ -37,7 +37,6 @@ SHOWN = {
     "ps-kd-beta": ("seed0-5bf78fe9d83bfd79", "seed1-7ed0480bea069ed7", "seed2-508e41447d4e78a8"),
 }
 WIDE, TALL = 1400, 1000  # pixels across
-ROW_HEIGHT = 212  # pixels of the first row of the gallery
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,8 @@ def photograph(page: Path, path: Path) -> None:
         tab.goto(page.as_uri())
         tab.wait_for_selector("html[data-ready]")
         rows = tab.locator("#suspect-gallery").bounding_box()
-        tab.screenshot(path=path, full_page=True, clip={**rows, "height": ROW_HEIGHT})
+        first = tab.locator("#suspect-gallery .suspect").first.bounding_box()
+        tab.screenshot(path=path, full_page=True, clip={**rows, "height": first["y"] + first["height"] - rows["y"]})
         browser.close()
     shrink(path, colours=256)
     print(f"wrote {path.relative_to(DOCS)}")

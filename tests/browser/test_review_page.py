@@ -22,7 +22,7 @@ CLASSES = [EVIL, "dog", "cow & calf"]
 
 
 class Server:
-    """``vista review`` in a process of its own."""
+    """``vista review`` in a separate process."""
 
     def __init__(self, run: Path) -> None:
         self.run = run

@@ -1,4 +1,4 @@
-"""What the processes of one training do when nobody trains: Vista itself on logits that are given."""
+"""Vista in several processes on given logits, without a training loop."""
 
 from __future__ import annotations
 

@@ -16,6 +16,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def trainer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[trainings.Trainer]:
-    """Trains in processes of their own, which may be killed."""
+    """Trains in separate processes, which may be killed."""
     with trainings.Trainer(tmp_path_factory.mktemp("meetings")) as started:
         yield started

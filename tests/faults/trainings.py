@@ -128,7 +128,7 @@ def looks_up(num_classes: int, in_channels: int, image_size: int) -> nn.Module:
 
 
 class JudgedOtherwise(nn.Module):
-    """What it says when it is judged is upside down in all processes but the first."""
+    """Its logits in eval mode are negated in all processes but the first."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -167,7 +167,7 @@ def breaks_in_batch_4(num_classes: int, in_channels: int, image_size: int) -> nn
 class Waits(nn.Module):
     """In a certain training batch the first process leaves the file that the environment names, and waits for a signal.
 
-    Who sends one then meets the run there, however slow the sender or fast the run. Elsewhere nobody waits.
+    Its sender finds the run at a known step, however slow the sender or fast the run. Elsewhere it does not wait.
     """
 
     def __init__(self, network: nn.Module, batch: int) -> None:
@@ -200,13 +200,13 @@ def waits_in_batch_13(num_classes: int, in_channels: int, image_size: int) -> nn
 
 
 def waiting_at(place: Path | None) -> dict[str, str]:
-    """What the environment of such a run says besides: where this network is, and the file if it is to wait."""
+    """Environment variables of such a run: the path of this network, and the file if it is to wait."""
     path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     return {"PYTHONPATH": path, **({WAITS_AT: str(place)} if place else {})}
 
 
 def until_it_waits(process: subprocess.Popen[str], place: Path) -> None:
-    """Until the run waits for a signal, or has come to an end that it should not."""
+    """Block until the run waits for a signal, or has ended, which it should not."""
     while process.poll() is None and not place.exists():
         time.sleep(0.01)
 
@@ -284,7 +284,7 @@ def train(configuration: TrainConfig, out: Path) -> list[Event]:
 
 
 def stopped(configuration: TrainConfig, out: Path, epoch: int, step: int) -> Path:
-    """A run that came to an end, for no reason of its own, once it had saved the given place."""
+    """Train until the checkpoint of this epoch and step is written, and stop there."""
     run = loop.train(configuration, out)
     for event in run:
         if isinstance(event, Stepped) and event.epoch == epoch and event.samples > step * configuration.batch_size:
@@ -293,7 +293,7 @@ def stopped(configuration: TrainConfig, out: Path, epoch: int, step: int) -> Pat
 
 
 def damage(path: Path, kind: str) -> None:
-    """What disks, cables and impatient people do to a file."""
+    """Damage a file as disks, cables and users do."""
     content = bytearray(path.read_bytes())
     if kind == "missing":
         path.unlink()
@@ -319,7 +319,7 @@ class Kill:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a training came out."""
+    """The result of a training."""
 
     killed: bool
     failed: bool
@@ -347,7 +347,7 @@ class Trainer:
     def __call__(
         self, configuration: TrainConfig, out: Path, kill: Kill | None = None, processes: int = 1, apart: bool = False
     ) -> Ended:
-        """Train, or go on with a training. One that fails is an error of the test."""
+        """Train, or resume a training. One that fails is an error of the test."""
         ended = self.try_to(configuration, out, kill, processes, apart)
         assert not ended.failed, ended.output
         return ended
@@ -476,7 +476,7 @@ def _train(order: dict[str, Any], rank: int) -> None:
 
 
 def _note(path: Path, value: Any) -> None:
-    """Whole or not at all: another thread's write may kill the process at any instant."""
+    """Write atomically: another thread's write may kill the process at any instant."""
     draft = path.with_name(f"{path.name}-draft")
     draft.write_text(json.dumps(value))
     draft.replace(path)
@@ -494,7 +494,7 @@ def _forbid_pickle() -> None:
 
     for name in ("dump", "dumps", "load", "loads", "Pickler", "Unpickler"):
         setattr(pickle, name, refuse)
-    for name in ("_pickler", "_unpickler"):  # torch.distributed has names of its own for them
+    for name in ("_pickler", "_unpickler"):  # torch.distributed has other names for them
         setattr(distributed_c10d, name, refuse)
 
 

@@ -33,6 +33,16 @@ FORMAT = 1
 class TrajectoryRecorder:
     """Records a training that vista does not run; a new recorder on the same folder continues its record.
 
+    Args:
+        folder: A new or empty folder, or that of the same training.
+        val_labels: Given labels of the validation samples ``[m]``.
+        num_classes: Number of classes; default: that of ``classes``, or the highest label plus 1.
+        true_labels: True labels ``[m]``, where they are known.
+        classes: Class names ``[K]``.
+        config: A description that JSON can encode. Runs that differ only in ``seed`` are drawn as one, ``method``
+            is the displayed name, and ``epochs`` is the planned number: `vista report --watch` then ends with the
+            last epoch, and further epochs are rejected.
+
     >>> import tempfile
     >>> recorder = TrajectoryRecorder(tempfile.mkdtemp(), val_labels=[0, 1, 1], classes=["cat", "dog"])
     >>> recorder.end_epoch(torch.tensor([[2.0, 0.0], [0.0, 2.0], [2.0, 0.0]]))
@@ -49,18 +59,6 @@ class TrajectoryRecorder:
         classes: Sequence[str] | None = None,
         config: dict[str, Any] | None = None,
     ) -> None:
-        """Open or continue the record in ``folder``.
-
-        Args:
-            folder: A new or empty folder, or that of the same training.
-            val_labels: Given labels of the validation samples ``[m]``.
-            num_classes: Number of classes; default: that of ``classes``, or the highest label plus 1.
-            true_labels: True labels ``[m]``, where they are known.
-            classes: Class names ``[K]``.
-            config: A description that JSON can encode. Runs that differ only in ``seed`` are drawn as one, ``method``
-                is the displayed name, and ``epochs`` is the planned number: `vista report --watch` then ends with the
-                last epoch, and further epochs are rejected.
-        """
         count = _count_classes(val_labels, num_classes, classes)
         self.folder = Path(folder)
         self.num_classes = count

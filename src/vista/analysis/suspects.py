@@ -72,6 +72,11 @@ class LabelIssues:
         evidence: What each sample was judged by ``[n]``: ``teacher``, ``training predictions`` or ``held out``.
         unjudged: Number of samples that were not judged, by reason.
         caution: Why the estimate may be off, if there is a reason.
+
+    >>> probs = np.array([[0.9, 0.1], [0.2, 0.8], [0.8, 0.2], [0.1, 0.9], [0.9, 0.1]])
+    >>> found = find_label_issues([0, 1, 0, 1, 1], probs)
+    >>> found.ids[found.is_doubted], found.suggested[:1]
+    (array([4]), array([0]))
     """
 
     ids: Labels
@@ -102,13 +107,21 @@ class LabelIssues:
         return self.score > 0.5
 
     def pairs(self) -> list[tuple[int, int, float]]:
-        """Given class, true class and estimated number of samples, most frequent confusion first."""
+        """List the confusions of classes.
+
+        Returns:
+            Given class, true class and estimated number of samples, most frequent first.
+        """
         off = self.joint - np.diag(np.diag(self.joint))
         cells = np.argsort(-off, axis=None, kind="stable")[: np.count_nonzero(off)]
         return [(int(i), int(j), float(off[i, j])) for i, j in zip(*np.unravel_index(cells, off.shape), strict=True)]
 
     def quality(self) -> dict[str, Any] | None:
-        """Precision at k, AUROC and average precision of the ranking, where the true labels are known."""
+        """Measure the ranking, where the true labels are known.
+
+        Returns:
+            ``wrong``, ``precision_at``, ``auroc`` and ``average_precision``; ``None`` without true labels.
+        """
         return None if self.true is None else ranking_quality(self.score, self.given != self.true)
 
 

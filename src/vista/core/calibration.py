@@ -55,6 +55,9 @@ class Calibration:
         noise_rate_error: Standard error of ``noise_rate``; ``None`` except for symmetric noise.
         gain: How much the temperature raises the mean log-likelihood of held-out labels, compared with T = 1; ``None``
             where the fit did not compare it.
+
+    >>> Calibration(2.0, 0.1, np.array([[0.9, 0.1], [0.1, 0.9]]), 500).probabilities([[0.0, 2.0]]).round(2)
+    array([[0.27, 0.73]])
     """
 
     temperature: float

@@ -72,6 +72,11 @@ class Summary:
         unrecorded: Number of training samples without a prediction of this epoch.
         event: A description of anything unusual, or ``None``.
         options: Options of the ``Vista``, for plots and logs.
+
+    >>> vista = Vista([0, 1], num_classes=2, epochs=2, val_labels=[0, 1])
+    >>> vista.record(torch.eye(2), [0, 1])
+    >>> vista.end_epoch(torch.eye(2)).accuracy
+    1.0
     """
 
     epoch: int
@@ -187,6 +192,10 @@ class Vista:
 
         Raises:
             RuntimeError: If the body of the loop does not call :meth:`end_epoch` exactly once.
+
+        >>> vista = Vista([0, 1], num_classes=2, epochs=2, val_labels=[0], record="eval")
+        >>> [vista.end_epoch(torch.eye(2)[:1], train_logits=torch.eye(2)).epoch for _ in vista.epochs()]
+        [1, 2]
         """
         while self.epoch < self.num_epochs:
             epoch, before = self.epoch + 1, self._calls_to_end
@@ -442,6 +451,9 @@ class Vista:
         Raises:
             TypeError: If ``state`` is not a mapping, or a number in it is not whole.
             ValueError: If it belongs to other data or options, or is damaged.
+
+        >>> vista = Vista([0, 1], num_classes=2, epochs=2, val_labels=[0])
+        >>> vista.load_state_dict(vista.state_dict())
         """
         _check_parts(state)
         for name, ours in self._describe().items():
@@ -499,7 +511,17 @@ class Vista:
         return self._store.on_device
 
     def to(self, device: torch.device | str) -> Vista:
-        """Move targets and predictions to ``device``, in place, and return this object."""
+        """Move targets and predictions, in place.
+
+        Args:
+            device: The new device.
+
+        Returns:
+            This object.
+
+        >>> Vista([0, 1], num_classes=2, epochs=2, val_labels=[0]).to("cpu").device
+        device(type='cpu')
+        """
         self._device = device = _check_device(device)
         self._ahead.clear()
         self._labels, self._missing = self._labels.to(device), self._missing.to(device)

@@ -41,6 +41,9 @@ class Result:
         config: The configuration with every default and every option of the method written out.
         metrics: The content of ``metrics.json``: for ``best`` and ``last`` the epoch and the metrics on ``val`` and
             ``test``, as fractions; ``deviation_gap``; ``anchors_max``.
+
+    >>> result = train(data="digits", epochs=2, out="runs/digits")    # doctest: +SKIP
+    >>> result.metrics["best"]["test"]["top1"], result.model()(images)    # doctest: +SKIP
     """
 
     folder: Path
@@ -53,6 +56,9 @@ class Result:
         Args:
             which: The weights of the best validation epoch, or of the last epoch.
             calibrated: Divide the logits by the temperature that the run fitted on its validation labels.
+
+        Returns:
+            The network without anything of vista's; its input is normalised images or features ``[B, ...]``.
         """
         custom = models.is_custom_network(self.config.network)
         return load_model(self.folder, which, self.config.network if custom else None, calibrated=calibrated)

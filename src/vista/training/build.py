@@ -124,7 +124,7 @@ def build_network_and_method(
 def build_task(
     run: ResolvedRun, samples: Samples, earlier: dict[str, nn.Module], store_dir: Path | None = None
 ) -> Task:
-    """What a method is told about the training."""
+    """The task that a method receives."""
     config, device = run.config, run.device
     labels, num_classes = torch.from_numpy(samples.labels("train", "given")), len(samples.description.classes)
     generator = torch.Generator(device=device)

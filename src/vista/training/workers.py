@@ -102,7 +102,7 @@ def run_jobs_in_processes(jobs: list[Job], show: Callable[[Job, Event], None], a
                     forwarded = True
                 ready = wait([worker.pipe for worker in workers], SECONDS_BETWEEN_LOOKS)
                 for worker in [worker for worker in workers if worker.pipe in ready]:
-                    if not _hear(worker, show, stop):
+                    if not _receive(worker, show, stop):
                         workers.remove(worker)
         finally:
             for worker in workers:
@@ -165,7 +165,7 @@ def _forward(workers: list[Worker]) -> None:
             os.kill(worker.process.pid or 0, signal.SIGTERM)
 
 
-def _hear(worker: Worker, show: Callable[[Job, Event], None], stop: Stop) -> bool:
+def _receive(worker: Worker, show: Callable[[Job, Event], None], stop: Stop) -> bool:
     """Receive one message of a worker; returns whether it is alive. While stopping, its exit is not a failure."""
     job = worker.job
     try:

@@ -59,7 +59,7 @@ def vista(capfd: pytest.CaptureFixture[str]) -> Vista:
 
 @pytest.fixture
 def port() -> Iterator[str]:
-    """A port of this test alone: bound here nobody else is given it, and as nobody listens who knows it may."""
+    """A port for this test alone: it is bound here, so that no other process gets it, but nothing listens on it."""
     with socket.socket() as kept:
         kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         kept.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""Runs fit a calibration on their validation labels, and predict and export apply it unless told otherwise."""
+"""Runs fit a calibration on their validation labels, and predict and export apply it unless --raw is given."""
 
 from __future__ import annotations
 

@@ -64,7 +64,9 @@ def test_an_export_does_not_overwrite_a_part_of_a_recorded_training(vista: Vista
     assert said.code == 2
     assert "to must be another file, got recorded/coverage.safetensors: it is part of the run" in said.err
     assert Path("recorded/coverage.safetensors").read_bytes() == before
-    assert vista("export", "trained", "--to", "recorded/net.safetensors").code == 0, "what else lies there is nobody's"
+    assert vista("export", "trained", "--to", "recorded/net.safetensors").code == 0, (
+        "other files there belong to no run"
+    )
     Path("own").mkdir()
     assert vista("export", "trained", "--to", "own/coverage.safetensors").code == 0, "nothing was recorded there"
 

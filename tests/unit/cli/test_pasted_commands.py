@@ -1,4 +1,4 @@
-"""What a message tells to paste does what it says, wherever the run lies."""
+"""A command printed for pasting works, wherever the run is stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""vista train and vista resume: what they print, reuse, refuse, and how they stop and go on."""
+"""vista train and vista resume: what they print, reuse and reject, and how they stop and resume."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def contents(run: Path) -> dict[Path, bytes]:
 def test_an_old_run_whose_turn_never_came_is_still_there(
     vista: Vista, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It goes once the new one runs, and is told of: the same command would count it as done."""
+    """It is deleted once the new one runs, and reported: the same command would count it as finished."""
     words = ("compare", *small, "--methods", "ce", "--seeds", "2", "--out", "runs", "--at-once", "1", "--quiet")
     assert vista(*words).code == 0
     before = contents(Path("runs/ce-seed1"))

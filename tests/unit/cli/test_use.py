@@ -174,7 +174,7 @@ def test_a_finished_run_in_a_place_that_cannot_be_written_to_is_used_again(
 ) -> None:
     allowed = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and allowed(path, mode))
-    monkeypatch.setattr(lock, "_lock_file", lambda *_: pytest.fail("nobody needs its lock"))
+    monkeypatch.setattr(lock, "_lock_file", lambda *_: pytest.fail("no lock is needed"))
     said = vista("train", *small, "--method", "vista", "--out", "trained", "--quiet")
     assert said.code == 0
     assert "Saved in trained" in said.out

@@ -76,7 +76,7 @@ def _training(rank: int, world: int) -> dict[str, Any]:
 
 
 def _other_labels(rank: int) -> str | None:
-    """What a rank hears whose training labels are not those of the others; its validation samples are."""
+    """The error of a rank whose training labels differ from the others'; its validation samples agree."""
     vista = Vista(LABELS.roll(rank), num_classes=K, epochs=E, val_labels=VAL_LABELS)
     vista.loss(drawn(N, 1).requires_grad_(), torch.arange(N))
     try:

@@ -1,4 +1,4 @@
-"""Bad rows on a device: sent to the spare row at once, told at the next look. The code is the same on any device."""
+"""Bad rows on a device: redirected to the spare row at once, reported later, by the same code on any device."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def test_this_machine_says_how_much_is_free() -> None:
     ids=["version 2", "version 1"],
 )
 def test_a_container_has_what_its_limit_leaves(tmp_path: Path, folder: str, files: dict[str, str]) -> None:
-    """Pages of files that nobody has used for long can be dropped."""
+    """Pages of files that were not used for long can be dropped."""
     (tmp_path / folder).mkdir(exist_ok=True)
     for name, content in files.items():
         (tmp_path / folder / name).write_text(f"{content}\n")

@@ -1,4 +1,4 @@
-"""``Vista``: what each call does to the one state of the method, and what it refuses."""
+"""``Vista``: what each call does to the state of the method, and what it rejects."""
 
 from __future__ import annotations
 

@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 import pytest
 from doc_pages import DOCS, ROOT, links_of
 
+import vista
+
 LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
 NOT_LOADED = {"canonical", "prev", "next", "alternate"}  # values of rel that name a page
 
@@ -71,8 +73,11 @@ def test_a_request_to_another_host_is_noticed() -> None:
 
 def test_the_api_reference_shows_docstrings(site: Path) -> None:
     html = (site / "api" / "vista" / "index.html").read_text(encoding="utf-8")
-    for name in ("Vista", "Summary", "indexed", "load_model", "TrajectoryRecorder"):
+    for name in set(vista.__all__) - {"__version__", "functional"}:
         assert f'id="vista.{name}"' in html
+    assert '<span class="gp">&gt;&gt;&gt; </span>' in html
+    assert "doctest:" not in html
+    assert not re.search(r"<p>[^<]*&gt;&gt;&gt;|<blockquote>", html), "an example is shown as text"
 
 
 def test_formulas_are_marked_for_katex(site: Path) -> None:

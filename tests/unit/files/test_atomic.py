@@ -1,4 +1,4 @@
-"""A file is there whole or not at all, and every change of the disk announces itself."""
+"""Writes are atomic, and every change of the disk calls the hook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks of timm, in a process of their own: timm is installed apart, in ``.venv/timm`` (see the Makefile)."""
+"""Networks of timm, in a separate process: timm is installed apart, in ``.venv/timm`` (see the Makefile)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A checkpoint is there whole or not at all, is refused by name when it is not, and is read without unpickling."""
+"""Checkpoints are written atomically, rejected by name if damaged, and read without unpickling."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_tensors_come_back_from_however_deep_they_lie_and_however_they_are_laid_
 
 
 def test_what_changes_after_a_save_is_not_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The state is copied before ``save`` returns; it is written while the training goes on."""
+    """The state is copied before ``save`` returns; it is written while the training continues."""
     state, checkpoints = small_state(1), Checkpoints(tmp_path)
     monkeypatch.setattr(atomic, "on_write", lambda what, path: state["weights"].add_(1))
     checkpoints.save("epoch-00001-step-0000000", state)
@@ -112,7 +112,7 @@ def test_the_newest_and_the_one_before_stay_with_what_they_need(tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["best", "predictions", "checkpoints"])
 def test_what_does_not_say_that_it_is_written_once_is_written_each_time(tmp_path: Path, name: str) -> None:
-    """Whatever it is called: a method from outside names its state as it likes."""
+    """Whatever its name: a custom method names its state freely."""
     checkpoints = Checkpoints(tmp_path)
     for epoch in (1, 2):
         state = {"method": {"_extra_state": {name: {"mean": torch.full((2,), float(epoch))}}}}
@@ -149,7 +149,7 @@ def test_a_checkpoint_that_was_resumed_from_is_not_written_again(tmp_path: Path)
 
 
 def test_a_blob_of_a_checkpoint_that_was_read_before_is_not_taken_for_this_ones(tmp_path: Path) -> None:
-    """On a card the second time through an epoch gives other rounding, under the same name."""
+    """On a GPU training an epoch again gives other rounding, under the same name."""
     first = Checkpoints(tmp_path)
     first.save("epoch-00001-step-0000000", small_state(1, ()), wait=True)
     first.save("epoch-00002-step-0000000", small_state(2, (2,)), wait=True)
@@ -240,7 +240,7 @@ def test_a_full_disk_leaves_the_checkpoint_before_and_no_half_one(
     with pytest.raises(OSError) as raised:
         checkpoints.wait()
     assert raised.value.errno == errno.ENOSPC
-    checkpoints.wait()  # it is told once, and the next one may be written
+    checkpoints.wait()  # it is raised once, and the next one may be written
     assert [path.name for path in (tmp_path / FOLDER).iterdir()] == ["epoch-00001-step-0000000"]
     assert_same(Checkpoints(tmp_path).load_newest(), small_state(1, ()))
 
@@ -261,7 +261,7 @@ def test_whatever_fails_in_the_background_is_raised_where_it_is_waited_for(
 def test_weights_of_anchors_are_written_once_and_go_with_their_anchor(
     data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They outweigh all else that a checkpoint holds."""
+    """They are larger than everything else in a checkpoint."""
     wanted, run = config(data, "vista-ema:tau=0.05", epochs=6), tmp_path / "run"
     written: list[str] = []
 
@@ -288,7 +288,7 @@ def test_weights_of_anchors_are_written_once_and_go_with_their_anchor(
 
 @pytest.fixture(scope="module")
 def whole(data: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What a run ends with that nobody disturbs."""
+    """The files of an uninterrupted run."""
     out = tmp_path_factory.mktemp("whole") / "run"
     train(config(data), out)
     return ended_as(out)
@@ -380,7 +380,7 @@ def test_a_manifest_of_another_kind_is_damaged(data: str, copied: Path, whole: d
 
 
 def test_a_damaged_blob_is_written_anew(data: str, copied: Path) -> None:
-    """Although a file of its name is there when the run comes to need it again."""
+    """Although a file of its name exists when the run needs it again."""
     damage(file_of(copied, "blob"), "flipped")
     with pytest.warns(UserWarning, match="is damaged"):
         stopped(config(data), copied, 3, 0)

@@ -49,7 +49,7 @@ def test_a_lock_takes_no_more_than_it_made_and_bears_that_all_is_gone(tmp_path: 
     assert not (tmp_path / "b").exists()
 
 
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="nobody may make a folder in /proc, which is not there")
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no folder can be made in /proc, which does not exist here")
 def test_a_place_that_takes_no_folder_is_told_by_its_option() -> None:
     with (
         pytest.raises(
@@ -61,7 +61,7 @@ def test_a_place_that_takes_no_folder_is_told_by_its_option() -> None:
 
 
 def test_a_lock_names_its_present_owner_alone(tmp_path: Path) -> None:
-    """Also where one that was killed left its own name; who is not told yet is another one."""
+    """Also if a killed process left its id in the file; the owner is unknown until it has written its own."""
     lock = tmp_path / FILE
     lock.write_text("99999999999")
     with locked(tmp_path):

@@ -26,7 +26,7 @@ from vista.training.samples import labels_and_split, load_samples
 def test_a_runs_stream_waits_for_what_built_it(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run works on a stream of its own, but is built on the default one, whose kernels may come late.
 
-    On a busy card they did: a run's learning rates overwrote 32 bytes of an index that was still to be read.
+    On a busy GPU they did: a run's learning rates overwrote 32 bytes of an index that was still to be read.
     """
     done: list[object] = []
 

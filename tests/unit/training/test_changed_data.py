@@ -1,4 +1,4 @@
-"""A run goes on, counts as done and is evaluated only with the data it began with."""
+"""A run is resumed, counts as finished and is evaluated only with the data that it started with."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_a_finished_run_whose_data_are_gone_is_as_good_as_it_was(by_copy: TrainC
 
 @pytest.fixture
 def by_folder(tmp_path: Path) -> TrainConfig:
-    """A run on a folder of pictures."""
+    """A run on a folder of images."""
     rng = np.random.default_rng(0)
     for place in range(60):
         path = tmp_path / "pictures" / f"class{place % 3}" / f"{place}.png"

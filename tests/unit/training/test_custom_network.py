@@ -1,4 +1,4 @@
-"""A network from outside may be half frozen, use a layer twice, draw from torch's generators and look things up."""
+"""A custom network may be half frozen, use a layer twice, draw from torch's generators and look things up."""
 
 from __future__ import annotations
 

@@ -246,7 +246,7 @@ def test_a_checkpoint_that_one_process_cannot_write_is_none(trainer: Trainer, tm
     said = [json.loads((tmp_path / f"said-{rank}").read_text()) for rank in range(2)]
     assert said[0][0] == "another process could not write its part of the checkpoint epoch-00002-step-0000000"
     assert said[1][0].endswith("state.json: No space left on device")
-    assert [left for _, left in said] == [0.0, 0.0], "both go on from the one before"
+    assert [left for _, left in said] == [0.0, 0.0], "both continue from the one before"
 
 
 def test_a_run_that_fails_in_one_process_stops_all_before_the_next(trainer: Trainer, tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_a_run_that_fails_in_one_process_stops_all_before_the_next(trainer: Trai
     first, second = ((failed / f"said-{rank}").read_text() for rank in range(2))
     assert first.startswith(f"{failed / '0'} is in use by process ")
     assert second, "it was left alone in the run"
-    assert not (failed / "1").exists(), "nobody began the next one"
+    assert not (failed / "1").exists(), "the next one was not started"
     for out in (failed, whole):
         trainer.call("one_after_the_other", out, 2)
     for seed in ("0", "1"):

@@ -1,4 +1,4 @@
-"""What a finished run says it came to, worked out again from its record and from what its method predicts."""
+"""Metrics of a finished run, computed again from its record and its method's predictions."""
 
 from __future__ import annotations
 

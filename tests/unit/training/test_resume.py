@@ -1,4 +1,4 @@
-"""Killed, interrupted or broken, a run goes on from its last checkpoint and ends with the same bytes.
+"""Killed, interrupted or broken, a run resumes from its last checkpoint and ends with the same bytes.
 
 The long version, at every write and many instants, on one process and on two, is in ``tests/faults``.
 """
@@ -39,7 +39,7 @@ from vista.training.state import Training
 
 @pytest.fixture(scope="module")
 def whole(data: str, trainer: Trainer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What a run ends with that nobody disturbs."""
+    """The files of an uninterrupted run."""
     out = tmp_path_factory.mktemp("whole") / "run"
     trainer(config(data), out)
     return ended_as(out)
@@ -155,7 +155,7 @@ def test_after_a_checkpoint_the_next_is_due_when_its_time_has_passed_again(data:
 
 @pytest.mark.parametrize("steps_done", [0, 2])
 def test_a_loss_that_was_not_looked_at_is_neither_saved_nor_judged(data: str, tmp_path: Path, steps_done: int) -> None:
-    """On a card, where steps are under way before the first of them is looked at."""
+    """On a GPU, where steps are enqueued before the first of them is checked."""
     training = build_training(resolve(config(data, "ce")), RunFolder(tmp_path / "run"), {})
     training.begin_epoch(steps_done)
     training.engine.losses[0] = math.nan
@@ -168,7 +168,7 @@ def test_a_loss_that_was_not_looked_at_is_neither_saved_nor_judged(data: str, tm
 
 
 def test_what_a_signal_could_not_save_is_a_failure(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or whoever sent it is told that all is saved."""
+    """Otherwise the sender would be informed that all is saved."""
 
     def fill(what: str, path: Path) -> None:
         if what == "half" and path.name == "tensors.safetensors":
@@ -191,7 +191,7 @@ def test_a_state_brings_back_every_part(data: str, tmp_path: Path) -> None:
 
 
 def test_on_another_kind_of_device_a_run_goes_on_with_draws_of_its_own_and_says_so(data: str, tmp_path: Path) -> None:
-    """A generator of a card has a state of 16 bytes, which one of the CPU cannot take, nor the other way round."""
+    """A generator of a GPU has a state of 16 bytes, which one of the CPU cannot take, nor the other way round."""
     wanted = config(data, network="trainings:plain")
     state = Checkpoints(stopped(wanted, tmp_path / "run", 2, 1)).load("epoch-00002-step-0000001")
     training = build_training(resolve(wanted), RunFolder(tmp_path / "run"), {})
@@ -232,7 +232,7 @@ def flags(configuration: TrainConfig, out: Path) -> list[str]:
 
 
 def waiting_run(data: str) -> TrainConfig:
-    """Waits in epoch 7 where it is told to, and is over before a checkpoint is due."""
+    """Waits in epoch 7 if the environment asks for it, and ends before a checkpoint is due."""
     return config(data, network="trainings:waits_in_batch_13", epochs=8, checkpoint_seconds=600.0)
 
 
@@ -300,7 +300,7 @@ def test_a_run_whose_output_nobody_reads_any_more_saves_and_ends(
 def test_a_run_whose_terminal_is_closed_saves_and_ends(
     data: str, never_stopped: dict[str, str], tmp_path: Path
 ) -> None:
-    """The terminal's processes are told, and writing to it fails from then on."""
+    """The terminal's processes receive SIGHUP, and writing to it fails from then on."""
     out, place = tmp_path / "run", tmp_path / "it waits"
     command = [sys.executable, "-m", "vista", *flags(waiting_run(data), out)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TERM": "xterm", **waiting_at(place)}

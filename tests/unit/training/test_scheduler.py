@@ -146,7 +146,7 @@ def test_a_finished_run_is_taken_as_it_is(data: str, tmp_path: Path) -> None:
         (left / name).write_bytes(b"x")
     events = train(config(data), tmp_path / "run")
     assert [type(event) for event in events] == [Finished]
-    assert ended_as(tmp_path / "run") == before, "and what it needed to go on is deleted"
+    assert ended_as(tmp_path / "run") == before, "and what it needed to resume is deleted"
 
 
 def test_another_run_in_the_same_place_is_refused(data: str, tmp_path: Path) -> None:
@@ -328,7 +328,7 @@ def test_a_full_disk_stops_the_run_and_what_was_saved_goes_on(
     assert not (out / "metrics.json").exists()
     events = train(config(data), out)
     assert isinstance(events[0], Started)
-    assert events[0].epoch > 1, "it went on from the last good checkpoint"
+    assert events[0].epoch > 1, "it resumed from the last good checkpoint"
     assert ended_as(out) == alone["vista"]
 
 

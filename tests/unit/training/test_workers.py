@@ -124,17 +124,17 @@ def test_a_worker_that_dies_between_two_runs_leaves_the_next_to_another(
     data: str, tmp_path: Path, alone: dict[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dead: list[SpawnProcess] = []
-    hear = workers._hear
+    receive = workers._receive
 
-    def heard(worker: workers.Worker, show: Callable[[Job, Event], None], stopping: bool) -> bool:
-        lives = hear(worker, show, stopping)
+    def received(worker: workers.Worker, show: Callable[[Job, Event], None], stopping: bool) -> bool:
+        lives = receive(worker, show, stopping)
         if worker.job is None and not dead:
             worker.process.kill()
             worker.process.join()
             dead.append(worker.process)
         return lives
 
-    monkeypatch.setattr(workers, "_hear", heard)
+    monkeypatch.setattr(workers, "_receive", received)
     jobs = [Job(config(data, method), tmp_path / method) for method in METHODS]
     run_jobs_in_processes(jobs, show_nothing, at_once=1)
     assert len(dead) == 1
@@ -182,7 +182,7 @@ def test_a_signal_before_the_workers_are_up_is_no_failure_and_not_lost(
 def test_ctrl_c_does_not_meet_a_worker_half_imported(
     data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it reaches no other process, the worker's run goes on."""
+    """Where it reaches no other process, the worker's run continues."""
     job = Job(config(data), tmp_path / "run")
     after_starts(monkeypatch, lambda count, worker: os.kill(worker.pid or 0, signal.SIGINT))
     run_jobs_in_processes([job], show_nothing, at_once=1)
@@ -215,7 +215,7 @@ def test_workers_end_with_their_parent(data: str, tmp_path: Path) -> None:
                 with RunFolder(tmp_path / name).locked():
                     break
             except (OSError, RuntimeError):
-                assert time.monotonic() < until, "a worker goes on without its parent"
+                assert time.monotonic() < until, "a worker runs on without its parent"
                 time.sleep(0.1)
 
 
