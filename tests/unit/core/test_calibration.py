@@ -10,7 +10,7 @@ import torch
 
 import vista
 from vista.core import calibration
-from vista.core.calibration import CalibrationError, calibrate
+from vista.core.calibration import Calibration, CalibrationError, calibrate
 from vista.metrics import ece
 
 
@@ -195,3 +195,8 @@ def test_log_probabilities_are_logits() -> None:
 def test_input_that_allows_no_fit_has_its_own_error() -> None:
     with pytest.raises(CalibrationError):
         calibrate(softmax(LOGITS), GIVEN)
+
+
+def test_a_calibration_is_shown_in_one_line() -> None:
+    found = Calibration(1.2345, 0.1, np.eye(2), 300, noise_rate_error=0.021)
+    assert repr(found) == "Calibration(temperature 1.23, noise rate 0.1 ± 0.021, 300 labels)"
