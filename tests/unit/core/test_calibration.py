@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 
 import vista
 from vista.core import calibration
-from vista.core.calibration import Calibration, CalibrationError, calibrate
+from vista.core.calibration import CalibrationError, calibrate
 from vista.metrics import ece
 
 
@@ -42,6 +43,14 @@ def test_temperature_and_noise_rate_are_recovered(classes: int, rate: float, tem
     assert abs(found.temperature - temperature) < 3 * found.temperature_error < temperature
     assert abs(found.noise_rate - rate) < 3 * found.noise_rate_error < 0.06
     assert found.samples == 8000
+
+
+def test_a_calibration_is_shown_in_one_line() -> None:
+    draws = np.random.default_rng(0)
+    labels = draws.integers(0, 3, 200)
+    found = repr(calibrate(np.eye(3)[labels] + draws.normal(size=(200, 3)), labels))
+    number = r"[\d.]+( ± [\d.]+)?"
+    assert re.fullmatch(rf"Calibration\(temperature {number}, noise rate {number}, 200 labels\)", found)
 
 
 def test_the_standard_errors_cover_the_truth() -> None:
@@ -195,8 +204,3 @@ def test_log_probabilities_are_logits() -> None:
 def test_input_that_allows_no_fit_has_its_own_error() -> None:
     with pytest.raises(CalibrationError):
         calibrate(softmax(LOGITS), GIVEN)
-
-
-def test_a_calibration_is_shown_in_one_line() -> None:
-    found = Calibration(1.2345, 0.1, np.eye(2), 300, noise_rate_error=0.021)
-    assert repr(found) == "Calibration(temperature 1.23, noise rate 0.1 ± 0.021, 300 labels)"
