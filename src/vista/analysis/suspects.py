@@ -54,7 +54,7 @@ MEMORISED = 0.1  # training minus validation accuracy on given labels above whic
 UNSETTLED = 0.1  # share of predictions that change in the last epoch above which training is too short
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LabelIssues:
     """All judged samples, most suspect first, and the estimated label noise.
 
@@ -95,6 +95,19 @@ class LabelIssues:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def __repr__(self) -> str:
+        """The estimate, and the five most suspect labels, one per line."""
+        low, high = self.interval
+        lines = [f"LabelIssues({self.estimated:,} of {len(self):,} labels estimated wrong, {low:,} to {high:,})"]
+        for sample, given, suggested, score in list(zip(self.ids, self.given, self.suggested, self.score, strict=True))[
+            :5
+        ]:
+            name = str(sample) if self.files is None else f"{sample} {self.files[sample]}"
+            lines.append(f"  {name}: {self.classes[given]} -> {self.classes[suggested]}, score {score:.2f}")
+        if len(self) > 5:
+            lines.append("  ...")
+        return "\n".join(lines)
 
     @property
     def noise_rate(self) -> float:

@@ -40,7 +40,7 @@ class CalibrationError(ValueError):
     """Logits and labels from which no calibration can be fitted."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Calibration:
     """A fitted temperature and the label noise it was fitted with.
 
@@ -68,6 +68,15 @@ class Calibration:
     temperature_error: float | None = None
     noise_rate_error: float | None = None
     gain: float | None = None
+
+    def __repr__(self) -> str:
+        errors = [
+            "" if error is None else f" ± {error:.2g}" for error in (self.temperature_error, self.noise_rate_error)
+        ]
+        return (
+            f"Calibration(temperature {self.temperature:.3g}{errors[0]}, noise rate {self.noise_rate:.3g}{errors[1]}, "
+            f"{self.samples:,} labels)"
+        )
 
     def probabilities(self, logits: ArrayLike) -> Floats:
         """Calibrated probabilities of the true class.

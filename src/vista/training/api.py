@@ -32,7 +32,7 @@ from vista.training.workers import at_once_on_cpu, run_jobs_in_processes
 OnEvent = Callable[[Job, Event], None]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """The result of a run.
 
@@ -49,6 +49,14 @@ class Result:
     folder: Path
     config: TrainConfig
     metrics: dict[str, Any]
+
+    def __repr__(self) -> str:
+        accuracies = [
+            f"{which} {100 * self.metrics[which]['test']['top1']:.2f} % (epoch {self.metrics[which]['epoch']})"
+            for which in ("best", "last")
+            if which in self.metrics
+        ]
+        return f"Result({str(self.folder)!r}, {self.config.method}: test accuracy {', '.join(accuracies)})"
 
     def model(self, which: Which = "best", *, calibrated: bool = False) -> nn.Module:
         """Load the trained network, in eval mode on the CPU.

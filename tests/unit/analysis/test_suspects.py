@@ -59,6 +59,14 @@ def test_the_ranking_starts_with_the_most_suspect_and_omits_unlabelled_samples()
     assert quality == {"wrong": 1, "precision_at": {"1": 1.0}, "auroc": 1.0, "average_precision": 1.0}
 
 
+def test_issues_are_shown_as_a_summary_with_the_first_suspects() -> None:
+    given, doubtful = np.arange(200) % 2, np.arange(200) % 3 == 0
+    lines = repr(find_label_issues(given, np.eye(2)[given ^ doubtful], classes=["cat", "dog"])).splitlines()
+    assert lines[0].startswith("LabelIssues(67 of 200 labels estimated wrong, ")
+    assert lines[1:4] == ["  0: cat -> dog, score 1.00", "  3: dog -> cat, score 1.00", "  6: cat -> dog, score 1.00"]
+    assert len(lines) == 7
+
+
 def test_float16_probabilities_and_rows_of_zeros_are_accepted() -> None:
     """A teacher is stored in float16; the row of a sample that was never trained on may be zero."""
     probs = np.random.default_rng(0).dirichlet(np.full(100, 0.1), 50).astype(np.float16)

@@ -30,7 +30,7 @@ def trajectory() -> Path:
         ("predict", "-o", "other.npz", ".csv"),
         ("predict", "--out", "predictions", ".csv"),
         ("labels", "--clean", "labels.npz", ".csv"),
-        ("export", "--to", "model.pt", ".safetensors or .onnx"),
+        ("export", "--to", "model.pt", ".safetensors or .onnx, or be a folder (model.pt/)"),
     ],
 )
 def test_an_output_ends_as_its_kind_does(

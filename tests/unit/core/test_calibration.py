@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,14 @@ def test_temperature_and_noise_rate_are_recovered(classes: int, rate: float, tem
     assert abs(found.temperature - temperature) < 3 * found.temperature_error < temperature
     assert abs(found.noise_rate - rate) < 3 * found.noise_rate_error < 0.06
     assert found.samples == samples
+
+
+def test_a_calibration_is_shown_in_one_line() -> None:
+    draws = np.random.default_rng(0)
+    labels = draws.integers(0, 3, 200)
+    found = repr(calibrate(np.eye(3)[labels] + draws.normal(size=(200, 3)), labels))
+    number = r"[\d.]+( ± [\d.]+)?"
+    assert re.fullmatch(rf"Calibration\(temperature {number}, noise rate {number}, 200 labels\)", found)
 
 
 def test_the_standard_errors_cover_the_truth() -> None:

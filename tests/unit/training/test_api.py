@@ -34,6 +34,7 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_train_writes_the_bytes_of_the_command_line() -> None:
     result = vista.train(method="vista:tau=0.01", out="python", **SHORT)
+    assert repr(result).startswith("Result('python', vista: test accuracy best ")
     assert main(["train", *WORDS, "--tau", "0.01", "--out", "command", "--quiet"]) == 0
     for name in SAME_BYTES:
         assert Path("python", name).read_bytes() == Path("command", name).read_bytes(), name
