@@ -104,7 +104,7 @@ def recommend(fields: dict[str, Any]) -> tuple[dict[str, Any], str]:
     values = {
         "lr": 0.05 if small else 0.1,
         **run_config.preset("recommended", optimizer=optimizer),
-        "method": choose_method(size),
+        "method": choose_method(size, is_text="text_column" in fields),
         "network": choose_network(size.shape, device),
         "batch_size": 32 if small else 64,
         **(FINE_TUNING if _fine_tunes(fields) else {}),
@@ -145,13 +145,14 @@ def measure(config: TrainConfig) -> DataSize:
     return DataSize(train if own else max(train - held_out, 1), held_out, shape, classes)
 
 
-def choose_method(size: DataSize) -> str:
-    """Label smoothing for images with a validation set too small to weigh epochs, otherwise vista-light.
+def choose_method(size: DataSize, is_text: bool = False) -> str:
+    """Label smoothing for images and texts with a validation set too small to weigh epochs, otherwise vista-light.
 
     A network for tables memorises wrong labels so fast that even a poorly weighed teacher helps, and label smoothing
     does not: see results/noisy_table.json.
     """
-    weighable = size.validation >= WEIGHABLE or len(size.shape) != 3
+    is_table = len(size.shape) != 3 and not is_text
+    weighable = is_table or size.validation >= WEIGHABLE
     return "vista-light" if weighable else "label-smoothing"
 
 
@@ -230,7 +231,7 @@ def _explain(values: dict[str, Any], config: TrainConfig, size: DataSize, device
     is_image, where = len(size.shape) == 3, "a GPU" if device == "cuda" else "the CPU"
     rate = samples_per_second(config, size, device)
     time = "" if rate is None else f" ({_minutes(config.epochs * size.train / rate)} by estimate)"
-    needs = f" (vista-light needs {WEIGHABLE} for images)" if config.method == "label-smoothing" else ""
+    needs = f" (vista-light needs {WEIGHABLE})" if config.method == "label-smoothing" else ""
     up_to = "up to " if config.image_size is None and config.data.startswith("folder:") else ""  # if all are smaller
     pixels = f" at {up_to}{min(size.shape[1:])} px" if is_image else ""
     words = _in_words(config)

@@ -84,5 +84,5 @@ def test_the_misfiled_record_is_of_three_seeds_and_its_default_is_not_below_cros
 
 if __name__ == "__main__":
     for (page, name), table in TABLES.items():
-        lines = ["", *table(), "", ""]
-        page.write_text(between(name).sub("\n".join(lines).replace("\\", ""), page.read_text()))
+        lines = "\n".join(["", *table(), "", ""])
+        page.write_text(between(name).sub(lines, page.read_text(), count=1))

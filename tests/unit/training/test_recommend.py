@@ -14,7 +14,7 @@ from vista import models
 from vista.runs.config import preset, preset_name
 from vista.training.api import make_config
 from vista.training.compare import verdict
-from vista.training.recommend import FEWEST, MOST, DataSize, choose_epochs, choose_network, recommend
+from vista.training.recommend import FEWEST, MOST, DataSize, choose_epochs, choose_method, choose_network, recommend
 
 
 @pytest.fixture
@@ -53,6 +53,8 @@ def test_a_table_takes_vista_light_however_small_it_is(tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text(f"size,label\n{rows}")
     config = make_config(None, "auto", {"data": f"csv:{tmp_path / 'table.csv'}", "device": "cpu"})
     assert (config.method, config.network) == ("vista-light", "mlp")
+    assert choose_method(DataSize(100, 10, (32,), 2), is_text=True) == "label-smoothing"
+    assert choose_method(DataSize(9_000, 900, (32,), 2), is_text=True) == "vista-light"
 
 
 def test_pretrained_weights_are_trained_in_small_steps(photos: str, monkeypatch: pytest.MonkeyPatch) -> None:
