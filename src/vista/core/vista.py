@@ -611,9 +611,7 @@ class Vista:
         if validation[0] >= 2 * validation[1]:
             self._epochs_at_chance = 0
             return
-        if isinstance(
-            self._store, HostStore
-        ):  # reading all rows of a large data set would take longer than it is worth
+        if isinstance(self._store, HostStore):  # reading all its rows would take long
             return
         rows = self._store.recorded() & (self._labels >= 0)
         training = misuse.above_chance(self._store.predicted()[rows], self._labels[rows], self.num_classes)
