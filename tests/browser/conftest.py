@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "analysis"))
+sys.path.insert(0, str(Path(__file__).parent))
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 QUIET = (
     "--no-sandbox",
@@ -49,3 +50,30 @@ def browser(patience: float) -> Iterator[Any]:
         started = driver.chromium.launch(executable_path=program, args=list(QUIET), timeout=patience)
         yield started
         started.close()
+
+
+@pytest.fixture
+def open_page(browser: Any, patience: float) -> Iterator[Callable[..., Any]]:
+    contexts, complaints = [], []
+
+    def opened(address: str, **options: Any) -> Any:
+        contexts.append(browser.new_context(**options))
+        page = contexts[-1].new_page()
+        page.set_default_timeout(patience)
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(address)
+        page.wait_for_selector("#one img, #empty:not([hidden])")
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    expected = (
+        "409",
+        "ERR_CONNECTION_REFUSED",
+        "ERR_CONNECTION_RESET",
+        "ERR_EMPTY_RESPONSE",
+        "ERR_CONTENT_LENGTH_MISMATCH",
+    )
+    assert [each for each in complaints if not any(code in each for code in expected)] == []

@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,33 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 from made_runs import write_images, write_run
+from review_server import Server, press, shown, wait
 
 EVIL = "<script>document.title='broken'</script>"
 CLASSES = [EVIL, "dog", "cow & calf"]
-
-
-class Server:
-    """``vista review`` in a separate process."""
-
-    def __init__(self, run: Path) -> None:
-        self.run = run
-        words = [sys.executable, "-u", "-m", "vista", "review", str(run), "--no-open"]
-        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        assert self.process.stdout is not None
-        self.lines = []
-        for line in self.process.stdout:
-            self.lines.append(line)
-            if found := re.search(r"http://127\.0\.0\.1:\d+/\S+/", line):
-                self.address = found[0]
-                return
-        raise AssertionError("".join(self.lines))
-
-    def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-
-    def rest(self) -> str:
-        return str(self.process.communicate(timeout=60)[0])
 
 
 @pytest.fixture
@@ -61,60 +35,12 @@ def serve(run: Path) -> Iterator[Callable[[], Server]]:
 
     yield start
     for each in started:
-        if each.process.poll() is None:
-            each.kill()
-        each.process.stdout.close()
-
-
-@pytest.fixture
-def open_page(browser: Any, patience: float) -> Iterator[Callable[..., Any]]:
-    contexts, complaints = [], []
-
-    def opened(address: str, **options: Any) -> Any:
-        contexts.append(browser.new_context(**options))
-        page = contexts[-1].new_page()
-        page.set_default_timeout(patience)
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.goto(address)
-        page.wait_for_selector("#one img, #empty:not([hidden])")
-        return page
-
-    yield opened
-    for context in contexts:
-        context.close()
-    expected = (
-        "409",
-        "ERR_CONNECTION_REFUSED",
-        "ERR_CONNECTION_RESET",
-        "ERR_EMPTY_RESPONSE",
-        "ERR_CONTENT_LENGTH_MISMATCH",
-    )
-    assert [each for each in complaints if not any(code in each for code in expected)] == []
+        each.stop()
 
 
 def lines(run: Path) -> list[dict[str, Any]]:
     path = run / "decisions.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def wait(page: Any, condition: str) -> None:
-    """Wait for a condition in the page; its security policy forbids playwright's own way, which evaluates text."""
-    end = time.monotonic() + 120
-    while not page.evaluate(f"() => Boolean({condition})"):
-        assert time.monotonic() < end, f"{condition}; the page says: {page.inner_text('body')}"
-        time.sleep(0.005)
-
-
-def shown(page: Any) -> int:
-    return int(page.get_attribute("#one", "data-id"))
-
-
-def press(page: Any, key: str) -> None:
-    """Press a key that decides, and wait until the next sample is shown."""
-    before = shown(page)
-    page.keyboard.press(key)
-    wait(page, f"document.getElementById('one').dataset.id !== '{before}'")
 
 
 def test_every_key(serve: Callable[[], Server], open_page: Callable[..., Any], run: Path) -> None:
@@ -296,5 +222,4 @@ def test_a_hundred_thousand_suspects(tmp_path: Path, open_page: Callable[..., An
         assert opened < 2 * slack
         assert advance < 100 * slack
     finally:
-        server.kill()
-        server.process.stdout.close()
+        server.stop()

@@ -94,7 +94,7 @@ def test_every_sample_is_judged_and_states_its_evidence(tmp_path: Path, teacher:
     assert found.unjudged == {}
     assert found.evidence is not None
     kinds = dict(zip(found.ids.tolist(), found.evidence.tolist(), strict=True))
-    assert {kinds[k] for k in split.train.tolist()} == {"teacher" if teacher else "training predictions"}
+    assert {kinds[k] for k in split.train.tolist()} == {"training predictions"}, "rather than a teacher"
     assert {kinds[k] for k in split.val.tolist()} == {"held out"}
     assert found.quality()["auroc"] == 1.0
     low, high = found.interval

@@ -64,3 +64,15 @@ def test_the_page_shows_the_record() -> None:
 def test_cautions_name_the_overtrained_runs() -> None:
     for run in RECORD["runs"]:
         assert (run["caution"] is not None) == (run["method"] == "ce")
+
+
+def test_the_table_of_estimates_is_that_of_its_record() -> None:
+    """Written by benchmarks/label_coverage.py: each case as it is in the record, and a share of covered cases."""
+    cases = json.loads((ROOT / "results" / "label_coverage.json").read_text())["cases"]
+    table = (DOCS / "label-issues.md").read_text().split("<!-- coverage -->")[1].split("<!-- /coverage -->")[0]
+    for case in cases:
+        low, high = case["interval"]
+        assert case["covered"] == (low <= case["wrong"] <= high)
+        assert f"{case['estimated']:,} ({low:,} to {high:,})" in table
+        assert not case["trained_on"]["commit"].endswith("dirty")
+    assert table.count(" of ") == len({(case["method"], case["epochs"], case["noise"], case["data"]) for case in cases})
