@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import importlib.util
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -191,16 +191,24 @@ def make_step(pixels: int, batch: int, overlap: bool = True) -> Any:
         if isinstance(module, nn.BatchNorm2d):  # otherwise all ones and zeros
             nn.init.uniform_(module.weight, 0.5, 1.5)
             nn.init.uniform_(module.bias, -0.5, 0.5)
-    return ResNetStep(network, make_sgd(network), batch_size=batch, pixels=pixels, overlap=overlap)  # type: ignore[arg-type]
+    return ResNetStep(network, make_sgd(network), batch_size=batch, pixels=pixels, overlap=overlap)
 
 
 @pytest.fixture
-def exact_dot(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Activations in float32 in the interpreter, which cannot multiply bf16."""
-    if INTERPRETED:
+def first_tiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Compile only the first tile of each operation; the trainings below choose theirs by time."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    if INTERPRETED:  # it cannot multiply bf16
         from vista.training.kernels import resnet
 
         monkeypatch.setattr(resnet, "BF16", torch.float32)
+    with deterministic(True):
+        yield
+
+
+def gradient(x: Tensor) -> Tensor:
+    assert x.grad is not None
+    return x.grad
 
 
 def channels_first(x: Tensor) -> Tensor:
@@ -226,7 +234,7 @@ CLOSE = 0.01  # bf16 rounds by up to 1/256
 
 
 @on_gpu_or_interpreted
-@pytest.mark.usefixtures("exact_dot")
+@pytest.mark.usefixtures("first_tiles")
 @pytest.mark.parametrize(("pixels", "batch"), [(32, 16)] if INTERPRETED else SIZES)
 @pytest.mark.parametrize("where", LAYERS)
 def test_operation_convolution_is_that_of_torch(where: str, pixels: int, batch: int) -> None:
@@ -244,8 +252,7 @@ def test_operation_convolution_is_that_of_torch(where: str, pixels: int, batch: 
     wanted = convolved(layer, wanted_x, wanted_weight)
     assert distance(channels_first(y), wanted) < CLOSE
     wanted.backward(channels_first(dy))
-    assert wanted_weight.grad is not None
-    assert distance(weight_of(layer, layer.gradient), wanted_weight.grad) < CLOSE
+    assert distance(weight_of(layer, layer.gradient), gradient(wanted_weight)) < CLOSE
     values = channels_first(y)
     mean, variance = values.mean((0, 2, 3)), values.var((0, 2, 3))
     rstd = (values.var((0, 2, 3), unbiased=False) + layer.eps).rsqrt()
@@ -257,16 +264,16 @@ def test_operation_convolution_is_that_of_torch(where: str, pixels: int, batch: 
         short, short_dy = step.layers[7], torch.randn_like(dy)
         with torch.no_grad():
             dx = step._input_gradient(layer, dy, (short, short_dy) if where == "halves" else None)
-        expected_dx = wanted_x.grad
+        expected_dx = gradient(wanted_x)
         if where == "halves":
             other = channels_first(x).requires_grad_()
             convolved(short, other, weight_of(short, short.weight)).backward(channels_first(short_dy))
-            expected_dx = expected_dx + other.grad
+            expected_dx = expected_dx + gradient(other)
         assert distance(channels_first(dx), expected_dx) < CLOSE
 
 
 @on_gpu_or_interpreted
-@pytest.mark.usefixtures("exact_dot")
+@pytest.mark.usefixtures("first_tiles")
 @pytest.mark.parametrize("where", ["stem", "inside", "end", "end with two gradients", "end with shortcut"])
 def test_operation_normalisation_is_that_of_torch(where: str) -> None:
     """The gradient of ReLU and BatchNorm, and of what is added between them at the end of a block."""
@@ -300,11 +307,12 @@ def test_operation_normalisation_is_that_of_torch(where: str) -> None:
         found |= {"its beta": (short.beta_gradient, beta)}
     elif ends:
         found["what passes by the block"] = (masked, leaves[1][0])
-    far = {name: distance(value, leaf.grad) for name, (value, leaf) in found.items()}
+    far = {name: distance(value, gradient(leaf)) for name, (value, leaf) in found.items()}
     assert not {name: error for name, error in far.items() if not error < CLOSE}
 
 
 @on_gpu
+@pytest.mark.usefixtures("first_tiles")
 @pytest.mark.parametrize("overlap", [True, False])
 @pytest.mark.parametrize(("pixels", "batch"), SIZES)
 def test_weight_gradients_of_a_backward_pass_are_those_of_torch(pixels: int, batch: int, overlap: bool) -> None:
@@ -320,7 +328,7 @@ def test_weight_gradients_of_a_backward_pass_are_those_of_torch(pixels: int, bat
             torch.full_like(x, float("nan"))
 
     step._weight_gradient = watched
-    for _ in range(10):
+    for _ in range(5):
         read.clear()
         with torch.no_grad():
             logits, kept = step.forward(x)
@@ -329,8 +337,7 @@ def test_weight_gradients_of_a_backward_pass_are_those_of_torch(pixels: int, bat
         for layer, columns, dy in read:
             weight = weight_of(layer, layer.weight).requires_grad_()
             convolved(layer, channels_first(columns), weight).backward(channels_first(dy))
-            assert weight.grad is not None
-            assert distance(weight_of(layer, layer.gradient), weight.grad) < CLOSE, layer.name
+            assert distance(weight_of(layer, layer.gradient), gradient(weight)) < CLOSE, layer.name
 
 
 def gradients(network: nn.Module, x: Tensor, labels: Tensor, bf16: bool) -> dict[str, Tensor]:
@@ -373,6 +380,7 @@ def distance(one: Tensor, other: Tensor) -> float:
 
 
 @on_gpu
+@pytest.mark.usefixtures("first_tiles")
 @pytest.mark.parametrize("bias", [0.0, 2.0])
 @pytest.mark.parametrize(
     ("name", "pixels", "batch"), [("resnet18", 32, 64), ("resnet18", 64, 16), ("resnet34", 32, 32)]
@@ -392,7 +400,8 @@ def test_gradients_are_as_close_to_float32_as_those_of_autocast(
     usual, (found, _) = gradients(plain, x, labels, bf16=True), fused_gradients(ours, x, labels)
     assert found.keys() == expected.keys()
     far = {k: (distance(found[k], expected[k]), distance(usual[k], expected[k])) for k in expected}
-    assert not {k: d for k, d in far.items() if not d[0] < 1.3 * d[1] + 0.01}
+    allowed = {k: 1.3 * d[1] + 0.01 if expected[k].dim() > 1 else 2 * d[1] + 0.02 for k, d in far.items()}
+    assert not {k: d for k, d in far.items() if not d[0] < allowed[k]}
     for (k, statistic), exactly in zip(ours.named_buffers(), exact.buffers(), strict=True):
         if statistic.is_floating_point():
             assert distance(statistic, exactly) < 0.01, k
