@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from doc_pages import DOCS, ROOT
 
+from vista.training import fused
+
 
 def result(name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((ROOT / "results" / f"{name}.json").read_text())["result"]
@@ -63,3 +65,44 @@ def test_page_shows_the_step_profile() -> None:
     others = max(kinds[kind] for kind in kinds if not kind.startswith("convolution"))
     assert convolutions > sum(kinds.values()) / 2
     assert others < sum(kinds.values()) / 5
+
+
+def tried() -> dict[str, str]:
+    """Rows of the tables of what was tried, by what was measured."""
+    kernels, other = (
+        json.loads((ROOT / "results" / f"{name}-h200.json").read_text())
+        for name in ("engine-kernels", "speed-experiments")
+    )
+    ours, torchs = kernels["kernels_of_vista"], kernels["kernels_of_torch"]
+    one, five, ema = "ce_images_per_second", "5_runs_images_per_second", "ce_with_ema_images_per_second"
+    rows = {
+        "torch": f"as used now | {torchs[one]:,.0f} | {torchs[five]:,.0f} |",
+        "ours": f"weight gradients on a second stream | {ours[one]:,.0f} | {ours[five]:,.0f} |",
+        "one of five": f"second stream in one of five runs | | {ours[f'{five}_second_stream_in_one_only']:,.0f} |",
+        "one stream": f"no second stream | {ours[f'{one}_without_second_stream']:,.0f} | |",
+        "torch, average": f"torch's kernels, with an average of the weights | {torchs[ema]:,.0f} | |",
+        "ours, average": f"kernels of our own, with an average of the weights | {ours[ema]:,.0f} | |",
+    }
+    texts = {
+        "five streams of one model, kernels of our own": ("grouped_steps", "5x1", "5x1"),
+        "one step of eight models": ("grouped_steps", "1x8", "5x1"),
+        "two streams, each a step of four models": ("grouped_steps", "2x4", "5x1"),
+        "eight runs on all processors, torch's kernels": ("partitions", "1:8", "1:8"),
+        "the same with 32 hardware queues": ("partitions", "1:8+queues", "1:8"),
+        "four partitions of the GPU, two runs in each": ("partitions", "4:8", "1:8"),
+        "eight partitions of the GPU, one run in each": ("partitions", "8:8", "1:8"),
+    }
+    for text, (kind, plan, baseline) in texts.items():
+        speed, usual = (other[kind][which]["images_per_second"] for which in (plan, baseline))
+        rows[text] = f"| {text} | {speed:,.0f} | {speed / usual:.2f} |"
+    return rows
+
+
+@pytest.mark.parametrize("what", tried())
+def test_page_shows_what_was_tried(what: str) -> None:
+    assert tried()[what] in (DOCS / "performance.md").read_text()
+
+
+def test_page_says_whether_the_kernels_are_on() -> None:
+    page = (DOCS / "performance.md").read_text()
+    assert ("not switched on yet" in page) is not fused.ENABLED

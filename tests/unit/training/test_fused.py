@@ -1,11 +1,15 @@
-"""The training step in kernels of our own: when it is used, and on a GPU that it computes what autograd computes."""
+"""The training step in kernels of our own: when it is used, and on a GPU that it computes what autograd computes.
+
+On a machine without a GPU that has Triton and NumPy below 2.4, each operation can be tested in Triton's interpreter:
+``TRITON_INTERPRET=1 pytest -m cuda -k "operation" tests/unit/training/test_fused.py``.
+"""
 
 from __future__ import annotations
 
 import copy
 import importlib.util
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -170,6 +174,172 @@ def on_gpu(test: Any) -> Any:
     return test
 
 
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and importlib.util.find_spec("triton") is not None
+DEVICE = "cpu" if INTERPRETED else "cuda"
+
+
+def on_gpu_or_interpreted(test: Any) -> Any:
+    return pytest.mark.cuda(pytest.mark.filterwarnings("ignore")(test)) if INTERPRETED else on_gpu(test)
+
+
+def make_step(pixels: int, batch: int, overlap: bool = True) -> Any:
+    from vista.training.kernels.resnet import ResNetStep
+
+    torch.manual_seed(0)
+    network: Any = build("resnet18", pixels, DEVICE)
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):  # otherwise all ones and zeros
+            nn.init.uniform_(module.weight, 0.5, 1.5)
+            nn.init.uniform_(module.bias, -0.5, 0.5)
+    return ResNetStep(network, make_sgd(network), batch_size=batch, pixels=pixels, overlap=overlap)
+
+
+@pytest.fixture
+def first_tiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Compile only the first tile of each operation; the trainings below choose theirs by time."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    if INTERPRETED:  # it cannot multiply bf16
+        from vista.training.kernels import resnet
+
+        monkeypatch.setattr(resnet, "BF16", torch.float32)
+    with deterministic(True):
+        yield
+
+
+def gradient(x: Tensor) -> Tensor:
+    assert x.grad is not None
+    return x.grad
+
+
+def channels_first(x: Tensor) -> Tensor:
+    return x.detach().permute(0, 3, 1, 2).double()
+
+
+def weight_of(layer: Any, flat: Tensor) -> Tensor:
+    """``[outputs, inputs, size, size]`` of a layer's weights or their gradient."""
+    return flat.view(layer.outputs, layer.size, layer.size, layer.inputs).permute(0, 3, 1, 2).double()
+
+
+def convolved(layer: Any, x: Tensor, weight: Tensor) -> Tensor:
+    return F.conv2d(x, weight, stride=layer.stride, padding=layer.size // 2)
+
+
+def random_activations(step: Any, size: int, channels: int) -> Tensor:
+    return torch.randn_like(step._empty(size, channels)).to(step.groups[1].copy.dtype)
+
+
+SIZES = [(32, 64), (64, 16)]  # pixels and batch size
+LAYERS = {"stem": (0, 1), "first": (1, 1), "halves": (5, 1), "second": (6, 2), "shortcut": (7, 1), "last": (16, 8)}
+CLOSE = 0.01  # bf16 rounds by up to 1/256
+
+
+@on_gpu_or_interpreted
+@pytest.mark.usefixtures("first_tiles")
+@pytest.mark.parametrize(("pixels", "batch"), [(32, 16)] if INTERPRETED else SIZES)
+@pytest.mark.parametrize("where", LAYERS)
+def test_operation_convolution_is_that_of_torch(where: str, pixels: int, batch: int) -> None:
+    step, (index, reduction) = make_step(pixels, batch), LAYERS[where]
+    layer, size = step.layers[index], pixels // reduction
+    x, weight = random_activations(step, size, layer.inputs), weight_of(layer, layer.weight)
+    before = layer.running.clone().view(2, -1)
+    with torch.no_grad():
+        y, coef = step._convolve(layer, x)
+        dy = torch.randn_like(y)
+        step._weight_gradient(layer, x, dy)
+        if step.side is not None:
+            torch.cuda.current_stream().wait_stream(step.side)
+    wanted_x, wanted_weight = channels_first(x).requires_grad_(), weight.clone().requires_grad_()
+    wanted = convolved(layer, wanted_x, wanted_weight)
+    assert distance(channels_first(y), wanted) < CLOSE
+    wanted.backward(channels_first(dy))
+    assert distance(weight_of(layer, layer.gradient), gradient(wanted_weight)) < CLOSE
+    values = channels_first(y)
+    mean, variance = values.mean((0, 2, 3)), values.var((0, 2, 3))
+    rstd = (values.var((0, 2, 3), unbiased=False) + layer.eps).rsqrt()
+    scale = layer.gamma.double() * rstd
+    expected = torch.stack([scale, layer.beta.double() - mean * scale, mean, rstd])
+    assert distance(coef[0], expected) < 1e-3
+    assert distance(layer.running.view(2, -1), torch.lerp(before.double(), torch.stack([mean, variance]), 0.1)) < 1e-3
+    if where not in ("stem", "shortcut"):
+        short, short_dy = step.layers[7], torch.randn_like(dy)
+        with torch.no_grad():
+            dx = step._input_gradient(layer, dy, (short, short_dy) if where == "halves" else None)
+        expected_dx = gradient(wanted_x)
+        if where == "halves":
+            other = channels_first(x).requires_grad_()
+            convolved(short, other, weight_of(short, short.weight)).backward(channels_first(short_dy))
+            expected_dx = expected_dx + gradient(other)
+        assert distance(channels_first(dx), expected_dx) < CLOSE
+
+
+@on_gpu_or_interpreted
+@pytest.mark.usefixtures("first_tiles")
+@pytest.mark.parametrize("where", ["stem", "inside", "end", "end with two gradients", "end with shortcut"])
+def test_operation_normalisation_is_that_of_torch(where: str) -> None:
+    """The gradient of ReLU and BatchNorm, and of what is added between them at the end of a block."""
+    step = make_step(32, 16)
+    ends, two, has_shortcut = where.startswith("end"), where in ("stem", "end with two gradients"), "short" in where
+    size, layer, short = (16, step.layers[6], step.layers[7]) if has_shortcut else (32, step.layers[2], step.layers[0])
+    y, res, da, db = (random_activations(step, size, layer.outputs) for _ in range(4))
+    coefs, leaves, normal = [], [], []
+    for norm, values in ((layer, y), (short, res)):
+        leaf, gamma, beta = (v.double().requires_grad_() for v in (values, norm.gamma, norm.beta))
+        flat = leaf.detach().flatten(0, 2)
+        mean, rstd = flat.mean(0), (flat.var(0, unbiased=False) + norm.eps).rsqrt()
+        coefs.append(torch.stack([gamma * rstd, beta - mean * gamma * rstd, mean, rstd]).detach().float()[None])
+        leaves.append((leaf, gamma, beta))
+        normal.append(F.batch_norm(leaf.permute(0, 3, 1, 2), None, None, gamma, beta, True).permute(0, 2, 3, 1))
+    with torch.no_grad():
+        z = step._normalise(y, coefs[0], res if ends else None, coefs[1] if has_shortcut else None)
+        dy, short_dy, masked = step._normalise_back(
+            layer, da, db if two else None, z if ends else None, y, coefs[0],
+            (short, res, coefs[1]) if has_shortcut else None,
+        )  # fmt: skip
+    added = normal[0] + (normal[1] if has_shortcut else leaves[1][0] if ends else 0.0)
+    wanted = torch.relu(added)
+    assert distance(z, wanted) < CLOSE
+    wanted.backward(da.double() + db.double() if two else da.double())
+    leaf, gamma, beta = leaves[0]
+    found = {"dy": (dy, leaf), "gamma": (layer.gamma_gradient, gamma), "beta": (layer.beta_gradient, beta)}
+    if has_shortcut:
+        leaf, gamma, beta = leaves[1]
+        found |= {"short dy": (short_dy, leaf), "its gamma": (short.gamma_gradient, gamma)}
+        found |= {"its beta": (short.beta_gradient, beta)}
+    elif ends:
+        found["what passes by the block"] = (masked, leaves[1][0])
+    far = {name: distance(value, gradient(leaf)) for name, (value, leaf) in found.items()}
+    assert not {name: error for name, error in far.items() if not error < CLOSE}
+
+
+@on_gpu
+@pytest.mark.usefixtures("first_tiles")
+@pytest.mark.parametrize("overlap", [True, False])
+@pytest.mark.parametrize(("pixels", "batch"), SIZES)
+def test_weight_gradients_of_a_backward_pass_are_those_of_torch(pixels: int, batch: int, overlap: bool) -> None:
+    """Also when freed memory is written again at once: the second stream may not have read it yet."""
+    step, read = make_step(pixels, batch, overlap), []
+    x, original = torch.randn(batch, 3, pixels, pixels, device="cuda"), step._weight_gradient
+
+    def watched(layer: Any, x: Tensor, dy: Tensor) -> None:
+        read.append((layer, x.clone(), dy.clone()))
+        original(layer, x, dy)
+        for _ in range(4):
+            torch.full_like(dy, float("nan"))
+            torch.full_like(x, float("nan"))
+
+    step._weight_gradient = watched
+    for _ in range(5):
+        read.clear()
+        with torch.no_grad():
+            logits, kept = step.forward(x)
+            step.backward(torch.randn_like(logits), kept)
+            del kept
+        for layer, columns, dy in read:
+            weight = weight_of(layer, layer.weight).requires_grad_()
+            convolved(layer, channels_first(columns), weight).backward(channels_first(dy))
+            assert distance(weight_of(layer, layer.gradient), gradient(weight)) < CLOSE, layer.name
+
+
 def gradients(network: nn.Module, x: Tensor, labels: Tensor, bf16: bool) -> dict[str, Tensor]:
     with torch.autocast("cuda", torch.bfloat16) if bf16 else nullcontext():
         loss = F.cross_entropy(network(x).float(), labels)
@@ -210,19 +380,28 @@ def distance(one: Tensor, other: Tensor) -> float:
 
 
 @on_gpu
+@pytest.mark.usefixtures("first_tiles")
+@pytest.mark.parametrize("bias", [0.0, 2.0])
 @pytest.mark.parametrize(
     ("name", "pixels", "batch"), [("resnet18", 32, 64), ("resnet18", 64, 16), ("resnet34", 32, 32)]
 )
-def test_gradients_are_as_close_to_float32_as_those_of_autocast(name: str, pixels: int, batch: int) -> None:
+def test_gradients_are_as_close_to_float32_as_those_of_autocast(
+    name: str, pixels: int, batch: int, bias: float
+) -> None:
+    """With biases of 0 rounding flips many ReLUs and moves gradients of early layers by a third; with 2, few."""
     torch.manual_seed(0)
     exact, plain, ours = (build(name, pixels, "cuda") for _ in range(3))
+    for module in (m for network in (exact, plain, ours) for m in network.modules()):
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.constant_(module.bias, bias)
     x = torch.randn(batch, 3, pixels, pixels, device="cuda").to(memory_format=torch.channels_last)
     labels = torch.randint(0, CLASSES, (batch,), device="cuda")
     expected = gradients(exact, x, labels, bf16=False)
     usual, (found, _) = gradients(plain, x, labels, bf16=True), fused_gradients(ours, x, labels)
     assert found.keys() == expected.keys()
     far = {k: (distance(found[k], expected[k]), distance(usual[k], expected[k])) for k in expected}
-    assert not {k: d for k, d in far.items() if not d[0] < 1.5 * d[1] + 0.01}
+    allowed = {k: 1.3 * d[1] + 0.01 if expected[k].dim() > 1 else 2 * d[1] + 0.02 for k, d in far.items()}
+    assert not {k: d for k, d in far.items() if not d[0] < allowed[k]}
     for (k, statistic), exactly in zip(ours.named_buffers(), exact.buffers(), strict=True):
         if statistic.is_floating_point():
             assert distance(statistic, exactly) < 0.01, k

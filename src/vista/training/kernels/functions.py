@@ -274,16 +274,21 @@ def normalise_back_ready(
 
 @triton.jit
 def normalise_back(
-    d, y, coef, back, dy, short_y, short_back, short_dy, TILES,
-    C: tl.constexpr, R: tl.constexpr, OUTER: tl.constexpr, SHORT: tl.constexpr,
+    da, db, y, coef, back, dy, short_y, short_back, short_dy, TILES,
+    C: tl.constexpr, R: tl.constexpr, OUTER: tl.constexpr, TWO: tl.constexpr, SHORT: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of y from that of ``z = relu(bn(y))``; with SHORT also that of the shortcut's convolution."""
+    """The gradient of y from that of ``z = relu(bn(y))``; with SHORT also that of the shortcut's convolution.
+
+    OUTER: ``da`` is the masked gradient of :func:`normalise_back_sums`. TWO: the gradient is ``da + db``.
+    """
     pid = tl.program_id(0)
     c = tl.arange(0, C)
     at = pid.to(tl.int64) * (R * C) + tl.arange(0, R)[:, None] * C + c[None, :]
     g = pid // TILES
     v = tl.load(y + at).to(tl.float32)
-    e = tl.load(d + at).to(tl.float32)
+    e = tl.load(da + at).to(tl.float32)
+    if TWO:
+        e += tl.load(db + at).to(tl.float32)
     if not OUTER:
         k = coef + g * 4 * C + c
         e = tl.where(v * tl.load(k)[None, :] + tl.load(k + C)[None, :] > 0, e, 0.0)

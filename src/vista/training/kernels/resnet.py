@@ -400,8 +400,8 @@ class ResNetStep:
         dy = torch.empty_like(y)
         short_dy = dy if shortcut is None else torch.empty_like(y)
         functions.normalise_back[(y.numel() // (rows * channels),)](
-            da if z is None else masked, y, coef, backs[0], dy, short_y, backs[-1], short_dy, tiles, channels, rows,
-            z is not None, shortcut is not None, num_warps=8,
+            da if z is None else masked, da if db is None else db, y, coef, backs[0], dy, short_y, backs[-1], short_dy,
+            tiles, channels, rows, z is not None, z is None and db is not None, shortcut is not None, num_warps=8,
         )  # fmt: skip
         return dy, short_dy, masked
 
