@@ -62,7 +62,7 @@ def parse(kind: type[T], argv: Sequence[str], command: str, about: str, default:
     try:
         with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(shown):
             read: T = tyro.cli(
-                typing.cast("type[T]", _with_help(kind)),
+                typing.cast("type[T]", _with_help(kind)),  # type: ignore[arg-type]
                 args=list(argv),
                 prog=name,
                 description=about,
