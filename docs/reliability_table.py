@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RECORD, PAGE = ROOT / "results" / "reliability.json", ROOT / "docs" / "reliability.md"
 START, END = "<!-- figures -->\n", "<!-- /figures -->"
 # What the names of the entries start with, what was tried, and the result. Numbers are sums over these entries.
-ROWS = [
+ROWS: list[tuple[str | tuple[str, ...], str, str]] = [
     ("kills", "{kills} kills by SIGKILL, of one process or of two", "{resumed} resumed to the same bytes"),
     ("torchrun", "{stops} stop by the launcher of `torchrun`", "{resumed} resumed to the same bytes"),
     (

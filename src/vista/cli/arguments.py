@@ -26,8 +26,6 @@ from vista.runs.config import TrainConfig, preset
 
 Preset = Literal["auto", "recommended", "paper", "digits", "clean", "noisy"]
 T = TypeVar("T")
-# Where to train: the option --on.
-On = Annotated[str | None, tyro.conf.arg(metavar="ray[:ADDRESS]|slurm[:PARTITION]", help_behavior_hint="")]
 # Metavars of options that are empty by default.
 METAVARS = {
     "root": "DIR", "checkpoint_dir": "DIR", "padding": "N", "flip": "True|False", "noise_seed": "N", "split_seed": "N",
@@ -63,8 +61,14 @@ def parse(kind: type[T], argv: Sequence[str], command: str, about: str, default:
     name = f"vista {command}"
     try:
         with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(shown):
-            shape = _with_help(kind)  # type: ignore[arg-type]
-            read: T = tyro.cli(shape, args=list(argv), prog=name, description=about, config=marks, **given)
+            read: T = tyro.cli(
+                typing.cast("type[T]", _with_help(kind)),  # type: ignore[arg-type]
+                args=list(argv),
+                prog=name,
+                description=about,
+                config=marks,
+                **given,
+            )
     except SystemExit as error:
         if not error.code:  # --help
             print(_wrapped(shown.getvalue()), end="")
@@ -92,7 +96,7 @@ def _wrapped(text: str) -> str:
 
 
 @functools.cache
-def _with_help(kind: type[T]) -> type[T]:
+def _with_help(kind: type) -> type:
     """Annotate the fields of a dataclass of options, and of its groups, with their docstrings as single lines.
 
     The parser finds the docstrings itself, but keeps the line breaks of the source. An empty default is not shown.
@@ -101,7 +105,7 @@ def _with_help(kind: type[T]) -> type[T]:
     for hint in hints.values():
         if dataclasses.is_dataclass(hint):
             _with_help(typing.cast(type, hint))
-    empty = {field.name for field in dataclasses.fields(kind) if field.default in (None, ())}  # type: ignore[arg-type]
+    empty = {field.name for field in dataclasses.fields(kind) if field.default in (None, ())}
     for name, text in explanations(kind).items():
         default = "" if name in empty else None  # "(default: None)" says less than nothing
         kind.__annotations__[name] = Annotated[hints[name], tyro.conf.arg(help=text, help_behavior_hint=default)]
