@@ -26,6 +26,8 @@ from vista.runs.config import TrainConfig, preset
 
 Preset = Literal["auto", "recommended", "paper", "digits", "clean", "noisy"]
 T = TypeVar("T")
+# Where to train: the option --on.
+On = Annotated[str | None, tyro.conf.arg(metavar="ray[:ADDRESS]|slurm[:PARTITION]", help_behavior_hint="")]
 # Metavars of options that are empty by default.
 METAVARS = {
     "root": "DIR", "checkpoint_dir": "DIR", "padding": "N", "flip": "True|False", "noise_seed": "N", "split_seed": "N",
