@@ -48,9 +48,11 @@ class Story:
     batches: list[list[tuple[Tensor, Tensor]]]  # epoch -> steps of (logits [B, K], index [B])
 
     def vista(self, **options: Any) -> Vista:
-        return Vista(
+        vista = Vista(
             self.labels, num_classes=self.classes, epochs=len(self.correct), val_labels=self.val_labels, **options
         )
+        vista.expects_every_sample = False  # stories repeat samples, and leave samples out
+        return vista
 
     def val_logits(self, epoch: int) -> Tensor:
         """Logits whose largest one is the given label exactly where ``correct`` says so."""

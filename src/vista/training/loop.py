@@ -12,7 +12,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -89,13 +89,13 @@ def train(config: TrainConfig, out: str | Path, stop: Stop | None = None, role: 
             checkpoints.root = Path(run.config.checkpoint_dir or folder.path)
             earlier = yield from _train_earlier_runs(run, folder, stop)
             checkpoints.clear_store()
-            with _decoding_stops(stop, folder):
-                training = build_training(run, folder, earlier)
-            saving = Saving(checkpoints, stop or Stop(), held=held)
             try:
-                metrics = yield from training.in_context(_train_epochs(training, saving, role))
+                with _decoding_stops(stop, folder):
+                    training = build_training(run, folder, earlier)
+                with closing(training.method):
+                    saving = Saving(checkpoints, stop or Stop(), held=held)
+                    metrics = yield from training.in_context(_train_epochs(training, saving, role))
             finally:
-                training.method.close()
                 checkpoint.remove_empty_store(checkpoints.root)
     yield Finished(folder.path, metrics, role)
 

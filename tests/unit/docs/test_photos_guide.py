@@ -36,7 +36,7 @@ def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     write_photos(Path("new"), 100, draws)
     blocks = [block.text for block in blocks_of(DOCS / "photos.md") if block.language == "sh"]
     commands = [line for text in blocks for line in text.splitlines() if line.strip()]
-    assert len(commands) == 9
+    assert len(commands) == 10
     for command in commands:
         words = shlex.split(command)
         assert words[0] == "vista"

@@ -5,11 +5,12 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from torch import nn
 
-from vista.cli.export import as_onnx
+from vista.integrations.onnx import to_onnx
 
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -57,7 +58,7 @@ def test_an_import_without_the_extra_names_it(messages, extra, package):
 def test_an_export_without_the_extra_names_it(package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ModuleNotFoundError, match=rf"^{package} is .*pip install 'vista-distill\[onnx\]'$"):
-        as_onnx(nn.Linear(2, 2), {"sample_shape": [2]})
+        to_onnx(nn.Linear(2, 2), SimpleNamespace(sample_shape=(2,), tokenizer=None), {})
 
 
 def test_every_named_extra_is_declared():

@@ -234,7 +234,7 @@ def test_missing_runs_use_the_flags_and_the_output_lists_all_records(
     there = fake(tmp_path / "results", "ce", protocol.symmetric(60), 0, 50.0, 49.0)
     asked: list[Any] = []
 
-    def made(jobs: list[Job], _output: Any, at_once: int | None, finished: Callable[[Job], None]) -> None:
+    def made(jobs: list[Job], _output: Any, at_once: int | None, finished: Callable[[Job], None], **_: Any) -> None:
         asked.extend((job.out, job.config.root, job.config.device) for job in jobs)
         asked.append(at_once)
         for job in jobs:
@@ -254,7 +254,7 @@ def test_missing_runs_use_the_flags_and_the_output_lists_all_records(
 def test_the_ledger_keeps_the_trajectories_that_figures_need(
     by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def made(jobs: list[Job], *_: Any, finished: Callable[[Job], None]) -> None:
+    def made(jobs: list[Job], *_: Any, finished: Callable[[Job], None], **__: Any) -> None:
         for job in jobs:
             run = write_run(job.out)
             (run / "config.json").write_text(json.dumps(job.config.to_json()))

@@ -82,7 +82,7 @@ def test_a_run_whose_checkpoints_would_not_fit_does_not_begin(
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1000))
     with pytest.raises(OSError, match="run has 1 KB free, but checkpoints of this run may need"):
         train(config(data), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "run").exists(), list((tmp_path / "run").rglob("*"))
 
 
 def test_a_label_file_names_classes(data: str, tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_a_signal_to_one_worker_alone_is_a_failure_that_says_how_to_go_on(
         if isinstance(event, Started) and job is jobs[0]:
             while not place.exists():
                 time.sleep(0.01)
-            os.kill(int((job.out / "lock").read_text()), signal.SIGTERM)
+            os.kill(int((job.out / "lock").read_text().split()[1]), signal.SIGTERM)
 
     run_jobs_in_processes(jobs, send, at_once=2)
     said = "its process was stopped by signal 15: the same command resumes from the last checkpoint"
