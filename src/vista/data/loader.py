@@ -80,22 +80,27 @@ class Inputs:
             return self.normalise(selected)
         return selected.to(self.dtype) if selected.is_floating_point() else selected  # token ids stay integers
 
-    def augmented(self, index: Tensor, draws: Tensor, rotates: bool) -> Tensor:
+    def augmented(self, index: Tensor, draws: Tensor, augmentation: Augmentation) -> Tensor:
         """Return the images at ``index``, augmented by ``draws`` of :func:`vista.data.augment.draw`."""
         values, rows = self._rows(index)
+        geometry, colors, trivial = augmentation.split(draws)
+        rotates = augmentation.rotation > 0
         if self.image_size is None:
-            geometry, colors = draws[: augment.SHIFT_DRAWS], draws[augment.SHIFT_DRAWS :]
-            if values.is_cuda and not rotates and not len(colors) and triton_works(values.device):
+            only_shifts = not rotates and colors is None and trivial is None
+            if values.is_cuda and only_shifts and triton_works(values.device):
                 from vista.data import batch_kernel
 
                 return batch_kernel.shifted(values, rows, geometry, self._scale, self._shift).permute(0, 3, 1, 2)
-            images = augment.gather(values, rows, geometry, rotates)
+            images = augment.gather(values, rows, geometry, rotates, trivial)
         else:
-            geometry, colors = draws[: augment.CROP_DRAWS], draws[augment.CROP_DRAWS :]
             photos = values.index_select(0, rows).permute(0, 3, 1, 2).to(self.dtype)
-            crops = augment.resample(photos, geometry, self.image_size, rotates)
+            crops = augment.resample(photos, geometry, self.image_size, rotates, trivial)
             images = crops.permute(0, 2, 3, 1).contiguous()
-        return self.normalise(augment.jitter_colors(images.to(self.dtype), colors) if len(colors) else images)
+        if colors is not None:
+            images = augment.jitter_colors(images.to(self.dtype), colors)
+        if trivial is not None:
+            images = augment.change_colors(images, trivial)
+        return self.normalise(images)
 
     def normalise(self, images: Tensor) -> Tensor:
         """Normalise pixel values from 0 to 255, ``[B, H, W, C]``, to ``[B, C, H, W]``, channels-last in memory."""
@@ -234,20 +239,18 @@ class LoadedBatch:
             box = loader.boxes.index_select(0, step).view(-1)
             partners = loader.partners.index_select(0, positions)
             self.partner = loader.order.index_select(0, partners)
-            other = loader.inputs.augmented(self.partner, loader.draws[0].index_select(1, partners), self._rotates)
+            other = loader.inputs.augmented(
+                self.partner, loader.draws[0].index_select(1, partners), loader.augmentation
+            )
             self.x = augment.cut_and_mix(self.x, other, box)
             self.share = box[4:]
-
-    @property
-    def _rotates(self) -> bool:
-        return self._loader.augmentation.rotation > 0
 
     def view(self, number: int = 1, index: Tensor | None = None) -> Tensor:
         samples = self.index if index is None else index
         if not self._loader.inputs.is_image:
             return self._loader.inputs.clean(samples)
         draws = self._loader.draws[number].index_select(1, self._positions[: len(samples)])
-        return self._loader.inputs.augmented(samples, draws, self._rotates)
+        return self._loader.inputs.augmented(samples, draws, self._loader.augmentation)
 
     def same_class(self) -> Tensor:
         loader = self._loader

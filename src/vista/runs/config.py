@@ -20,6 +20,7 @@ LearningRate = Literal["cosine", "restarts", "constant", "hold"]
 Optimizer = Literal["sgd", "adamw"]
 Freeze = Literal["none", "backbone"]
 ClassWeights = Literal["none", "balanced"]
+Augment = Literal["none", "trivial"]
 Precision = Literal["auto", "bf16", "fp32", "fp64"]
 # Fields that decide where and how fast a run executes, not what it computes: they are not part of its identity.
 INCIDENTAL = ("root", "device", "compile", "capture", "checkpoint_seconds", "checkpoint_dir", "choice")
@@ -106,6 +107,8 @@ class TrainConfig:
     """Smallest share of a photo's area in the random crops of training; 1 trains on whole photos."""
     color_jitter: float = 0.0
     """Change brightness, contrast and saturation of training images by up to this share, either way."""
+    augment: Augment = "none"
+    """none, or trivial: apply one random operation of random strength to each training image (TrivialAugment)."""
     skip_damaged: bool = False
     """Leave out image files that cannot be decoded, instead of stopping at the first."""
     label_column: str | None = None
@@ -197,7 +200,7 @@ class TrainConfig:
             raise ValueError(f"cutmix must be a probability between 0 and 1, got {self.cutmix}")
         if self.validation >= 1 and self.validation != int(self.validation):
             raise ValueError(f"validation must be a share below 1 or a number of samples, got {self.validation}")
-        for name in ("lr_schedule", "optimizer", "freeze", "class_weights", "precision"):
+        for name in ("lr_schedule", "optimizer", "freeze", "class_weights", "augment", "precision"):
             known = typing.get_args(_kinds()[name])
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")

@@ -158,6 +158,7 @@ def build_loader(config: TrainConfig, samples: Samples, task: Task) -> Loader:
         rotation=config.rotation,
         crop_scale=None if description.image_size is None else config.crop_scale,
         color_jitter=config.color_jitter,
+        augment=config.augment,
     )
     return Loader(
         samples.train,

@@ -44,9 +44,9 @@ def check_augmentation(run: ResolvedRun, samples: Samples) -> None:
     config = run.config
     if config.cutmix and not run.chosen.method.composes_with_cutmix:
         raise ValueError(f"method {run.chosen.name!r} does not support CutMix: use --cutmix 0")
-    for name in ("cutmix", "padding", "flip", "rotation", "color_jitter"):
+    for name in ("cutmix", "padding", "flip", "rotation", "color_jitter", "augment"):
         value = getattr(config, name)
-        if value and not samples.train.is_image:
+        if value and value != "none" and not samples.train.is_image:
             raise ValueError(
                 f"{name} is {value}, but {config.data} has no images: leave out --{name.replace('_', '-')}"
             )

@@ -8,7 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from vista.data.augment import Augmentation, CutMix, cut_and_mix, draw, draw_boxes, gather, generator
+from vista.data.augment import (
+    OPERATIONS,
+    Augmentation,
+    CutMix,
+    change_colors,
+    cut_and_mix,
+    draw,
+    draw_boxes,
+    gather,
+    generator,
+    resample,
+)
 
 H, W = 8, 6
 IMAGES = np.random.default_rng(0).integers(1, 256, (20, H, W, 3), np.uint8)  # no black: padding is distinct
@@ -144,3 +155,112 @@ def test_cutmix_is_applied_per_batch_with_its_probability() -> None:
 def test_values_out_of_range_are_rejected(make, message: str) -> None:
     with pytest.raises(ValueError, match="^" + message):
         make()
+
+
+# ---------------------------------------------------------------- TrivialAugment
+
+STILL = torch.zeros(4, 1)  # neither shifted nor flipped nor rotated
+
+
+def only(operation: str, level: float) -> torch.Tensor:
+    return torch.tensor([[float(OPERATIONS.index(operation))], [level]])
+
+
+def moved(operation: str, level: float) -> np.ndarray:
+    index = torch.zeros(1, dtype=torch.long)
+    return gather(torch.from_numpy(IMAGES), index, STILL, rotates=False, trivial=only(operation, level))[0].numpy()
+
+
+def recoloured(image: np.ndarray, operation: str, level: float) -> np.ndarray:
+    """Reference for one image, in float64."""
+    x = image.astype(np.float64)
+    grey = (x @ [0.299, 0.587, 0.114])[..., None]
+    if operation in ("brightness", "contrast", "saturation"):
+        centre = {"brightness": 0.0, "contrast": grey.mean(), "saturation": grey}[operation]
+        return (centre + (x - centre) * (1 + 0.99 * level)).clip(0, 255)
+    if operation == "posterize":
+        lost = round(6 * abs(level))
+        return ((image >> lost) << lost).astype(np.float64)
+    if operation == "solarize":
+        return np.where(x >= 255 - 255 * abs(level), 255 - x, x)
+    if operation == "autocontrast":
+        least, most = x.min((0, 1)), x.max((0, 1))
+        return (x - least) / (most - least) * 255
+    return x
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_geometric_operations_move_the_pixels_of_the_reference(sign: int) -> None:
+    image = IMAGES[0]
+    assert np.array_equal(moved("identity", 1.0), image)
+    assert np.array_equal(moved("brightness", 1.0), image), "colours are changed later"
+    assert np.array_equal(moved("translate-x", sign * 2 / 32), cropped(image, 0, -2 * sign, 2))
+    assert np.array_equal(moved("translate-y", sign * 2 / 32), cropped(image, -2 * sign, 0, 2))
+    assert np.array_equal(moved("rotate", sign * 0.3), rotated(image, sign * 0.3 * math.radians(135)))
+    sheared_x, sheared_y = np.zeros_like(image), np.zeros_like(image)
+    for row in range(H):
+        for column in range(W):
+            y, x = row - (H - 1) / 2, column - (W - 1) / 2
+            c, r = round(column + sign * 0.5 * 0.99 * y), round(row + sign * 0.5 * 0.99 * x)
+            if 0 <= c < W:
+                sheared_x[row, column] = image[row, c]
+            if 0 <= r < H:
+                sheared_y[row, column] = image[r, column]
+    assert np.array_equal(moved("shear-x", sign * 0.5), sheared_x)
+    assert np.array_equal(moved("shear-y", sign * 0.5), sheared_y)
+
+
+def test_photos_are_moved_in_the_same_resampling() -> None:
+    photo = torch.from_numpy(IMAGES[:1, :6]).permute(0, 3, 1, 2).float()
+    whole = torch.tensor([[1.0], [1.0], [0.0], [0.0], [0.0], [0.0]])
+    right = resample(photo, whole, 6, rotates=False, trivial=only("translate-x", 2 / 32))
+    assert torch.allclose(right[..., 2:], photo[..., :-2], atol=1e-2)
+    assert not right[..., :2].any()
+    quarter = resample(photo, whole, 6, rotates=False, trivial=only("rotate", 90 / 135))
+    rotation = whole.clone()
+    rotation[5] = math.pi / 2
+    assert torch.allclose(quarter, resample(photo, rotation, 6, rotates=True), atol=1e-2)
+
+
+def test_colour_operations_are_those_of_the_reference() -> None:
+    """All operations in one batch, so that none reaches another image."""
+    cases = [(operation, level) for operation in OPERATIONS for level in (-1.0, -0.4, 0.0, 0.3, 1.0)]
+    trivial = torch.cat([only(*case) for case in cases], dim=1)
+    images = np.stack([IMAGES[number % len(IMAGES)] // 2 + 40 for number in range(len(cases))])
+    found = change_colors(torch.from_numpy(images), trivial).numpy()
+    for case, image, result in zip(cases, images, found, strict=True):
+        np.testing.assert_allclose(result, recoloured(image, *case), atol=0.01, err_msg=str(case))
+
+
+def test_one_colour_and_greyscale_images_stay_in_range() -> None:
+    trivial = draw(Augmentation(augment="trivial"), 200, generator(5))[-2:]
+    for images in (torch.rand(200, 4, 4, 1) * 255, torch.full((200, 4, 4, 3), 255.0), torch.zeros(200, 4, 4, 3)):
+        changed = change_colors(images, trivial)
+        assert changed.shape == images.shape
+        assert 0 <= float(changed.min()) <= float(changed.max()) <= 255
+
+
+def test_operations_are_drawn_after_everything_else_and_depend_on_the_seed_alone() -> None:
+    plain = Augmentation(color_jitter=0.4)
+    trivial = Augmentation(color_jitter=0.4, augment="trivial")
+    drawn = draw(trivial, 3000, generator(1))
+    assert torch.equal(drawn[:-2], draw(plain, 3000, generator(1)))
+    assert torch.equal(drawn, draw(trivial, 3000, generator(1)))
+    assert not torch.equal(drawn[-2:], draw(trivial, 3000, generator(2))[-2:])
+    geometry, colors, operations = trivial.split(drawn)
+    assert [len(part) for part in (geometry, colors, operations)] == [4, 3, 2]
+    assert trivial.num_draws == 9
+    assert set(operations[0].int().tolist()) == set(range(len(OPERATIONS)))
+    assert {round(30 * level) for level in operations[1].tolist()} == set(range(-30, 31))
+    with pytest.raises(ValueError, match="augment must be none or trivial, got 'rand'"):
+        Augmentation(augment="rand")  # type: ignore[arg-type]
+
+
+def test_no_operation_waits_for_the_device() -> None:
+    """Tensors without data: anything that read a value on the host, as `.item()` does, would raise."""
+    trivial, index = torch.empty(2, 5, device="meta"), torch.empty(5, dtype=torch.long, device="meta")
+    images = torch.empty(20, H, H, 3, dtype=torch.uint8, device="meta")
+    shifted = gather(images, index, torch.empty(4, 5, device="meta"), False, trivial)
+    assert change_colors(shifted, trivial).shape == (5, H, H, 3)
+    photos = torch.empty(5, 3, 9, 9, dtype=torch.bfloat16, device="meta")
+    assert resample(photos, torch.empty(6, 5, device="meta"), H, False, trivial).shape == (5, 3, H, H)

@@ -278,7 +278,8 @@ def test_a_memory_map_stays_on_disk_and_gives_the_same_images(tmp_path) -> None:
     index = torch.tensor([3, 0, 1])
     draws = torch.tensor([[1.0, 0.0, -1.0], [0.0, 1.0, 1.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
     assert torch.equal(streamed.clean(index), resident.clean(index))
-    assert torch.equal(streamed.augmented(index, draws, False), resident.augmented(index, draws, False))
+    shifts = Augmentation()
+    assert torch.equal(streamed.augmented(index, draws, shifts), resident.augmented(index, draws, shifts))
 
 
 @pytest.mark.cuda
@@ -295,6 +296,6 @@ def test_one_kernel_makes_the_batch_that_torch_makes(
     made = {}
     for works in (True, False):
         monkeypatch.setattr(loader_module, "triton_works", lambda _device, works=works: works)
-        made[works] = inputs.augmented(index, draws, rotates=False)
+        made[works] = inputs.augmented(index, draws, Augmentation())
     assert torch.equal(made[True], made[False])
     assert made[True].stride() == made[False].stride()

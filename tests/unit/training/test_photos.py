@@ -46,6 +46,7 @@ def test_a_resumed_run_on_photos_ends_with_the_same_bytes(photos: Path, tmp_path
         rotation=5.0,
         cutmix=0.5,
         color_jitter=0.3,
+        augment="trivial",
         method="ce",
     )
     train(wanted, tmp_path / "whole")
@@ -82,7 +83,7 @@ def test_new_photos_are_predicted_with_the_preprocessing_of_the_run(
 def test_the_new_options_do_not_change_the_identity_of_existing_runs(data: str) -> None:
     known = config(data)
     assert (known.image_size, known.skip_damaged) == (None, False)
-    for changes in ({"image_size": 32}, {"skip_damaged": True}, {"crop_scale": 0.5}, {"color_jitter": 0.2}):
+    for changes in ({"image_size": 32}, {"skip_damaged": True}, {"crop_scale": 0.5}, {"augment": "trivial"}):
         other = config(data, **changes)
         assert identity(resolve(other).config) != identity(resolve(known).config)
         assert [name for name, _, _ in differences(known, other)] == list(changes)
@@ -93,6 +94,7 @@ def test_the_new_options_do_not_change_the_identity_of_existing_runs(data: str) 
     [
         ({"image_size": 4}, "image_size must be between 8 and 1024 pixels, got 4"),
         ({"color_jitter": 1.5}, "color_jitter must be between 0 and 1, got 1.5"),
+        ({"augment": "rand"}, "augment must be one of none, trivial, got 'rand'"),
         ({"crop_scale": 0.0}, "crop_scale must be greater than 0 and at most 1, got 0.0"),
     ],
 )

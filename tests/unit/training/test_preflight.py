@@ -168,7 +168,9 @@ def test_a_run_on_float_pictures_with_channels_last_does_not_begin(tmp_path: Pat
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("changes", [{"cutmix": 1.0}, {"padding": 1}, {"flip": True}, {"rotation": 5.0}])
+@pytest.mark.parametrize(
+    "changes", [{"cutmix": 1.0}, {"padding": 1}, {"flip": True}, {"rotation": 5.0}, {"augment": "trivial"}]
+)
 def test_features_are_not_mixed_shifted_mirrored_or_turned(tmp_path: Path, changes: dict[str, Any]) -> None:
     y = np.arange(40) % 2
     np.savez(tmp_path / "f.npz", x=np.random.default_rng(0).normal(size=(40, 5)), y=y)
