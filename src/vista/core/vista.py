@@ -18,13 +18,13 @@ from vista.core import collectives, coverage, misuse, teacher
 from vista.core.host_store import Ahead, HostStore, check_folder
 from vista.core.losses import (
     Reduction,
+    at_least_float32,
     cross_entropy_and_probs,
     in_torch_func,
     one_hot,
     reduce,
     rows_with_target,
     smooth_targets,
-    wide,
 )
 from vista.core.options import Options, Record, Schedule, Start, check_epochs
 from vista.core.store import (
@@ -316,7 +316,7 @@ class Vista:
         >>> vista.record(torch.zeros(2, 2), [0, 1])
         """
         rows = self._check_batch(logits, index)
-        self._store.write(rows, wide(logits).softmax(dim=-1))
+        self._store.write(rows, at_least_float32(logits).softmax(dim=-1))
         self._count(len(rows))
 
     @torch.no_grad()
@@ -631,10 +631,10 @@ class Vista:
         samples = torch.arange(len(logits))
         check_finite(logits, samples, self.epoch + 1, "train_logits")
         if self.on_device:
-            self._store.write(samples.to(self.device), wide(logits).softmax(dim=-1).to(self.device))
+            self._store.write(samples.to(self.device), at_least_float32(logits).softmax(dim=-1).to(self.device))
             return
         for part, rows in zip(samples.split(2**14), logits.split(2**14), strict=True):
-            self._store.write(part, wide(rows).softmax(dim=-1).cpu())
+            self._store.write(part, at_least_float32(rows).softmax(dim=-1).cpu())
 
     def _count(self, rows: int) -> None:
         self._written, self._largest = self._written + rows, max(self._largest, rows)
