@@ -394,7 +394,12 @@ class Vista:
         return out
 
     def check(self) -> None:
-        """Raise the first error found on a GPU since the last call; on the CPU errors are raised at once."""
+        """Raise the first error found on a GPU since the last call; on the CPU errors are raised at once.
+
+        >>> vista = Vista([0, 1], num_classes=2, epochs=2, val_labels=[0])
+        >>> vista.record(torch.eye(2), [0, 1])
+        >>> vista.check()
+        """
         self._fault.raise_if_any(self.epoch + 1, len(self._store))
         if self._outputs_are_probabilities is not None and self._outputs_are_probabilities:
             warnings.warn(misuse.PROBABILITIES, stacklevel=3)
@@ -428,14 +433,24 @@ class Vista:
         return {**state, "format": HOST_FORMAT, "current": last, "rows": rows}
 
     def files(self) -> dict[int, RowsOnDisk]:
-        """Return the files of kept states by epoch, and that of the last epoch, as far as they were written here."""
+        """List the files that a store on the host has written in this process.
+
+        Returns:
+            The file of each kept state by epoch, and that of the last epoch; empty for a store on the device.
+
+        >>> Vista([0, 1], num_classes=2, epochs=2, val_labels=[0]).files()
+        {}
+        """
         if isinstance(self._store, PredictionStore):
             return {}
         last = self._store.last_file()
         return {**self._store.files, **({self.epoch: last} if last is not None else {})}
 
     def close(self) -> None:
-        """Delete the files of a store on the host now; otherwise they are deleted with this object."""
+        """Delete the files of a store on the host now; otherwise they are deleted with this object.
+
+        >>> Vista([0, 1], num_classes=2, epochs=2, val_labels=[0], store="host").close()
+        """
         self._ahead.clear()
         if isinstance(self._store, HostStore):
             self._store.close()
