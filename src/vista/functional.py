@@ -358,4 +358,4 @@ def ece(probs: Array, labels: Array, bins: int = 15) -> float:
 def _as_array(values: Array) -> NDArray[Any]:
     if not isinstance(values, Tensor):
         return np.asarray(values)
-    return losses.wide(values.detach()).cpu().numpy()  # numpy has no bfloat16
+    return losses.at_least_float32(values.detach()).cpu().numpy()  # numpy has no bfloat16

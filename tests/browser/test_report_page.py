@@ -44,7 +44,7 @@ class Opened:
     complaints: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
 
-    def told(self, figure: str, place: int = 0) -> list[str]:
+    def readout(self, figure: str, place: int = 0) -> list[str]:
         """The values below a figure; none while nothing is selected."""
         values = self.page.locator(f'[data-figure="{figure}"] + .readout').nth(place)
         if "rest" in values.get_attribute("class"):
@@ -144,19 +144,19 @@ def test_values_are_below_the_figures_and_move_together(visit: Callable[..., Ope
     chart.hover(position={"x": 44 + (box["width"] - 52) * 1.5 / 4, "y": 120})
     # Epoch 2: 4 of 15 are right, 3 of these at the end; both seeds alike.
     expected = ["epoch 2", "right 26.67 % ± 0.00", "still right at the end 20.00 % ± 0.00", "gap 6.67 % ± 0.00"]
-    assert opened.told("forgetting") == expected
-    assert opened.told("forgetting", 1) == expected
+    assert opened.readout("forgetting") == expected
+    assert opened.readout("forgetting", 1) == expected
     for name in ("accuracy", "test-vs-validation", "contributing-set", "paths"):
-        assert opened.told(name)[0] == "epoch 2", name
+        assert opened.readout(name)[0] == "epoch 2", name
     values = opened.page.locator('[data-figure="forgetting"] + .readout').first.bounding_box()
     assert values["y"] >= box["y"] + box["height"], "they cover no data"
     opened.page.mouse.move(2, 2)
-    assert opened.told("forgetting") == opened.told("accuracy") == []
+    assert opened.readout("forgetting") == opened.readout("accuracy") == []
     classes = opened.page.locator('[data-figure="forgotten-classes"]')
     classes.first.scroll_into_view_if_needed()
     classes.first.hover(position={"x": 100, "y": 30})
     second = classes.first.locator(".name title").nth(1).text_content()
-    assert opened.told("forgotten-classes")[0] == opened.told("forgotten-classes", 1)[0] == second
+    assert opened.readout("forgotten-classes")[0] == opened.readout("forgotten-classes", 1)[0] == second
 
 
 def test_several_seeds_are_drawn_with_whiskers(visit: Callable[..., Opened], tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_several_seeds_are_drawn_with_whiskers(visit: Callable[..., Opened], tmp
         assert whisker / bars == pytest.approx(ratio, abs=0.01)
     ours.scroll_into_view_if_needed()
     ours.hover(position={"x": ours.bounding_box()["width"] - 20, "y": 120})
-    assert "right 83.33 % ± 16.67" in opened.told("forgetting")
+    assert "right 83.33 % ± 16.67" in opened.readout("forgetting")
     assert "16.7 % ± 16.7" in opened.page.inner_text("#forgotten-classes")
     assert opened.complaints == []
 
@@ -252,7 +252,7 @@ def test_arrow_keys_walk_through_every_figure(visit: Callable[..., Opened], name
 
     def after(key: str) -> str:
         opened.page.keyboard.press(key)
-        return opened.told(name)[0]
+        return opened.readout(name)[0]
 
     chart.focus()
     first = after("ArrowRight")
@@ -265,7 +265,7 @@ def test_arrow_keys_walk_through_every_figure(visit: Callable[..., Opened], name
     assert after("End") == after("ArrowRight")
     assert opened.page.locator(f'[data-figure="{name}"] + .readout').first.get_attribute("aria-live") == "polite"
     opened.page.keyboard.press("Escape")
-    assert opened.told(name) == []
+    assert opened.readout(name) == []
     assert opened.complaints == []
 
 
@@ -273,14 +273,14 @@ def test_arrow_keys_reach_every_cell_of_a_heat_map(visit: Callable[..., Opened])
     opened = visit()
     chart = opened.page.locator('[data-figure="timeline"]').first
     chart.focus()
-    told = []
+    readouts = []
     for key in ("ArrowRight", "ArrowRight", "ArrowUp", "ArrowDown", "ArrowDown"):
         opened.page.keyboard.press(key)
-        told.append(opened.told("timeline"))
+        readouts.append(opened.readout("timeline"))
     # A state is in no teacher before its own epoch, so there is nothing below that cell.
     expected = [(1, 1), (2, 2), (2, 3), (2, 2), (2, 2)]
-    assert [line[0].split()[-1] for line in told] == [str(state) for state, _ in expected]
-    assert [line[1].split(":")[0].split()[-1] for line in told] == [str(teacher) for _, teacher in expected]
+    assert [line[0].split()[-1] for line in readouts] == [str(state) for state, _ in expected]
+    assert [line[1].split(":")[0].split()[-1] for line in readouts] == [str(teacher) for _, teacher in expected]
     assert chart.locator(".cell").is_visible()
     opened.page.keyboard.press("Escape")
     assert chart.locator(".cell").is_hidden()
@@ -292,7 +292,7 @@ def test_a_run_of_one_epoch_answers_the_arrow_keys(visit: Callable[..., Opened],
         opened = visit(page=tmp_path / "one.html")
         opened.page.locator('[data-figure="forgetting"]').focus()
         opened.page.keyboard.press(key)
-        assert opened.told("forgetting")[0] == "epoch 1"
+        assert opened.readout("forgetting")[0] == "epoch 1"
 
 
 @pytest.mark.parametrize("labels", ["given", "true"])
@@ -533,9 +533,9 @@ def test_a_card_names_its_file_and_opens_the_path_of_its_sample(visit: Callable[
     assert chart.bounding_box()["y"] < 900
     chart.focus()
     opened.page.keyboard.press("End")
-    assert opened.told("paths") == ["epoch 4", "predicted: cow"]
+    assert opened.readout("paths") == ["epoch 4", "predicted: cow"]
     opened.page.keyboard.press("Home")
-    assert opened.told("paths") == ["epoch 1", "predicted: cat"]
+    assert opened.readout("paths") == ["epoch 1", "predicted: cat"]
     opened.page.get_by_role("button", name="next sample").click()
     assert opened.page.locator("#path-sample option:checked").inner_text() != chosen
     assert opened.complaints == []
@@ -553,7 +553,7 @@ def test_a_validation_sample_is_shown_for_every_method(visit: Callable[..., Open
     for key, said in (("Home", ["epoch 1", "cross-entropy: right", "VISTA: right"]),
                       ("End", ["epoch 4", "cross-entropy: wrong", "VISTA: wrong"])):  # fmt: skip
         opened.page.keyboard.press(key)
-        assert opened.told("paths") == said
+        assert opened.readout("paths") == said
 
 
 def test_a_watched_page_updates_in_place(visit: Callable[..., Opened], tmp_path: Path) -> None:
@@ -647,7 +647,7 @@ def test_the_page_is_usable_on_a_phone(visit: Callable[..., Opened], width: int)
     chart = opened.page.locator('[data-figure="forgetting"]').first
     chart.scroll_into_view_if_needed()
     chart.tap(position={"x": 150, "y": 100})
-    assert opened.told("forgetting")[0].startswith("epoch")
+    assert opened.readout("forgetting")[0].startswith("epoch")
     box = opened.page.locator('[data-figure="forgetting"] + .readout').first.bounding_box()
     assert box["x"] >= 0
     assert box["x"] + box["width"] <= width

@@ -118,6 +118,11 @@ class TrajectoryRecorder:
 
         Returns:
             The number of the epoch.
+
+        >>> import tempfile
+        >>> recorder = TrajectoryRecorder(tempfile.mkdtemp(), val_labels=[0, 1])
+        >>> [recorder.end_epoch(torch.eye(2)) for _ in range(2)]
+        [1, 2]
         """
         number = self.epoch + 1 if epoch is None else epoch
         if not 1 <= number <= self.epoch + 1:

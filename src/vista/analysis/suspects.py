@@ -124,6 +124,10 @@ class LabelIssues:
 
         Returns:
             Given class, true class and estimated number of samples, most frequent first.
+
+        >>> probs = np.array([[0.9, 0.1], [0.2, 0.8], [0.8, 0.2], [0.1, 0.9], [0.9, 0.1]])
+        >>> [(given, true) for given, true, _ in find_label_issues([0, 1, 0, 1, 1], probs).pairs()]
+        [(1, 0)]
         """
         off = self.joint - np.diag(np.diag(self.joint))
         cells = np.argsort(-off, axis=None, kind="stable")[: np.count_nonzero(off)]
@@ -134,6 +138,10 @@ class LabelIssues:
 
         Returns:
             ``wrong``, ``precision_at``, ``auroc`` and ``average_precision``; ``None`` without true labels.
+
+        >>> probs = np.array([[0.9, 0.1], [0.2, 0.8], [0.8, 0.2], [0.1, 0.9], [0.9, 0.1]])
+        >>> find_label_issues([0, 1, 0, 1, 1], probs, true=[0, 1, 0, 1, 0]).quality()["auroc"]
+        1.0
         """
         return None if self.true is None else ranking_quality(self.score, self.given != self.true)
 
@@ -178,8 +186,8 @@ def align(found: Sequence[Floats], wrong: Sequence[float]) -> list[Floats]:
     Returns:
         Scores of each group; those of the largest are unchanged.
 
-    >>> align([np.array([0.9, 0.6, 0.2, 0.1]), np.array([0.4, 0.99])], [2.0, 1.0])[1].tolist()
-    [0.4, 0.75]
+    >>> align([np.array([0.9, 0.6, 0.2, 0.1]), np.array([0.4, 0.99])], [2.0, 1.0])[1].round(2)
+    array([0.15, 0.75])
     """
     largest = max(range(len(found)), key=lambda k: len(found[k]))
     model, total = -np.sort(-found[largest]), wrong[largest]

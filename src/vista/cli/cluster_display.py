@@ -132,7 +132,7 @@ class LiveGrid(GridDisplay):
         self.live.console.print(Text(visible(text), style=style), soft_wrap=True)
 
     def report(self) -> None:
-        """The lines are refreshed by themselves."""
+        """Print nothing: the live display refreshes its lines."""
 
 
 def display(jobs: list[Job], *, quiet: bool, json: bool) -> Display:

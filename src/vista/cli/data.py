@@ -16,6 +16,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from vista.cli import terminal
 from vista.cli.arguments import parse
 from vista.core.store import readable
+from vista.core.validation import suggest
 from vista.data import source
 from vista.data.download import ARCHIVES, get
 from vista.files import shell
@@ -91,6 +92,8 @@ def _get(flags: Get) -> int:
         terminal.say("digits is part of scikit-learn: nothing to download")
         terminal.say_next("vista", "train", "--data", "digits")
         return 0
+    if flags.name not in ARCHIVES:
+        raise ValueError(f"data set {flags.name!r} cannot be downloaded; {suggest(flags.name, list(ARCHIVES))}")
     if not root:
         raise ValueError(f"root is missing: give it, as in `{_how_to_get(flags.name)}`, or set VISTA_DATA")
     path = _with_bar(flags, root) if sys.stderr.isatty() else _with_lines(flags, root)

@@ -23,8 +23,8 @@ from vista.training.resolve import choose_method, device_name
 NODES = 8
 
 
-def show(config: TrainConfig, out: Path, as_json: bool) -> int:
-    """Print what a run needs, and train nothing; the exit code is 0."""
+def show(config: TrainConfig, out: Path, as_json: bool, argv: list[str]) -> int:
+    """Print what a run needs, and train nothing; ``argv`` are the words that start it. The exit code is 0."""
     device = device_name(config.device).partition(":")[0]
     work = workload(config, device)
     cluster = dataclasses.replace(work, rate=workload(config, "cuda").rate)
@@ -35,18 +35,19 @@ def show(config: TrainConfig, out: Path, as_json: bool) -> int:
         columns = {name: dataclasses.asdict(each) for name, each in found.items()}
         print(json.dumps({"run": str(out), "workload": dataclasses.asdict(work), "needs": columns, "free": free}))
         return 0
-    per_state = f"; one state of predictions is {readable(needs(work).state)}" if work.stores else ""
     title = f"{config.method} on {config.data}: {work.samples:,} training samples, {work.classes} classes, "
     rows = [[name, *(row(each)[name] for each in found.values())] for name in row(needs(work))]
-    terminal.print_rows(
-        terminal.console(), ["", *found], rows, right=list(found), title=f"{title}{work.epochs} epochs{per_state}"
-    )
+    console = terminal.console()
+    terminal.print_rows(console, ["", *found], rows, right=list(found), title=f"{title}{work.epochs} epochs")
+    if work.stores:
+        console.print(f"One state of predictions: {readable(needs(work).state)}.")
     memory = "unknown" if free["memory"] is None else readable(free["memory"])
     terminal.say(f"Free here: memory {memory}, disk {readable(free['disk'] or 0)} ({_existing(out)}).")
-    terminal.say(
+    console.print(
         "Estimates: times from counted operations; activations are not counted; samples that do not fit stay on the "
         "host. Nothing was trained."
     )
+    terminal.say_next("vista", "train", *argv)
     return 0
 
 
@@ -65,6 +66,8 @@ def row(each: Needs) -> dict[str, str]:
 
 
 def _time(seconds: float) -> str:
+    if seconds < 0.01:
+        return "< 0.01 s"
     return f"{seconds:.2g} s" if seconds < 60 else terminal.duration(seconds)
 
 

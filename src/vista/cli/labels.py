@@ -212,8 +212,8 @@ def _print_estimate(found: LabelIssues) -> None:
     out = terminal.console()
     low, high = found.interval
     out.print(
-        f"Estimated wrong labels: {found.estimated:,} of {len(found):,} (95 % interval {low:,} to {high:,}), "
-        f"noise rate {100 * found.noise_rate:.1f} %"
+        f"Estimated wrong labels: {found.estimated:,} of {len(found):,} (95 % interval {low:,} to {high:,})\n"
+        f"Estimated noise rate: {100 * found.noise_rate:.1f} %"
     )
     pairs = [
         f"{found.classes[given]} → {found.classes[true]} {count:.0f}"

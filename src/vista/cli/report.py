@@ -58,12 +58,14 @@ def run(argv: list[str]) -> int:
     runs = read_runs(flags.runs)
     if page is not None:
         write_page(runs, page)
-        terminal.say(f"wrote {page}")
+        terminal.say(f"Wrote {page}")
         if flags.open:
             _open(page)
         judging = [run for run in judging_runs(group_runs(runs)) if run.metrics is not None]
         if judging:
             terminal.say_next("vista", "review", judging[0].path)
+        elif not flags.open:
+            terminal.say_next("vista", "report", *map(Path, flags.runs), "--open")
     _write_figures(flags, runs, figures)
     return 0
 
@@ -101,7 +103,7 @@ def _watch(flags: Report, page: Path, figures: Path | None) -> int:
     def wrote(runs: Sequence[Run], over: bool) -> None:
         nonlocal shown
         amount = f"{counted(len(runs), 'run')}, {counted(sum(len(run) for run in runs), 'epoch')}"
-        terminal.say(f"wrote {page}: {amount}{', all finished' if over else ''}")
+        terminal.say(f"Wrote {page}: {amount}{', all finished' if over else ''}")
         if not shown:
             shown = True
             _open(page)
@@ -127,4 +129,4 @@ def _write_figures(flags: Report, runs: Sequence[Run], folder: Path | None) -> N
         raise ValueError(f"{empty.path} has not finished its first epoch: nothing to draw yet")
     names: Sequence[str] = flags.only or list(drawing.DRAWINGS)
     for path in drawing.save_all(group_runs(runs), folder, names, flags.formats):
-        terminal.say(f"wrote {path}")
+        terminal.say(f"Wrote {path}")

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
-from rich.table import Table
 
 from vista.cli import errors, terminal
 from vista.cli.arguments import On, Output, parse
 from vista.cli.execute import execute
-from vista.files import atomic
+from vista.files import atomic, shell
 from vista.reproduce import ledger, load_study, plan, restore, results_page, study_names
 from vista.runs.folder import RunFolder
 from vista.training import distributed
@@ -76,14 +75,16 @@ def run(argv: list[str]) -> int:
         return _write_table(flags)
     if not flags.names:
         tables = [{"name": name, "title": load_study(name).title} for name in study_names()]
-        return _answer(flags, {"tables": tables}, *(f"  {table['name']:<14}{table['title']}" for table in tables))
+        width = max(len(table["name"]) for table in tables)
+        lines = [f"  {table['name']:<{width}}  {table['title']}" for table in tables]
+        return _answer(flags, {"tables": tables}, *lines, "Next: vista reproduce NAME --dry-run")
     studies = [load_study(name) for name in flags.names]
     planned = plan.plan_runs(studies, ledger.read(flags.results), flags.seeds, flags.only)
     if flags.at_most is not None:
         postponed = [run for run in planned if run.is_missing][flags.at_most :]
         planned = [run for run in planned if run not in postponed]
     if flags.dry_run:
-        return _show_plan(planned, flags)
+        return _show_plan(planned, flags, [word for word in argv if word != "--dry-run"])
     return _run_missing(planned, flags)
 
 
@@ -108,7 +109,7 @@ def _check(flags: ReproduceFlags) -> None:
             raise ValueError(f"{name} must be at least 1, got {number}")
 
 
-def _answer(flags: ReproduceFlags, answer: dict[str, Any], *lines: str | Table) -> int:
+def _answer(flags: ReproduceFlags, answer: dict[str, Any], *lines: str) -> int:
     """Print one JSON object, or the same as text; of several processes the first prints."""
     if not distributed.is_first_process():
         return 0
@@ -116,7 +117,7 @@ def _answer(flags: ReproduceFlags, answer: dict[str, Any], *lines: str | Table) 
         print(json.dumps(answer))
         return 0
     for line in lines:
-        terminal.console().print(line, soft_wrap=isinstance(line, str))
+        terminal.console().print(line, soft_wrap=True)
     return 0
 
 
@@ -129,6 +130,7 @@ def _add(below: Path, flags: ReproduceFlags) -> int:
         {"added": added, "unfinished": list(unfinished)},
         *(f"{run} -> {record}" for run, record in added.items()),
         *(f"{run} has not finished and was skipped; resume it with `{resume}`" for run, resume in unfinished.items()),
+        *(("Next: vista reproduce --table",) if added else ()),
     )
 
 
@@ -139,7 +141,9 @@ def _add_run(folder: RunFolder, flags: ReproduceFlags) -> str:
 def _restore(flags: ReproduceFlags) -> int:
     records = [ledger.read_record(path) for path in flags.restore]
     restored = {str(record.path): str(restore.restore(record, flags.out, flags.root).path) for record in records}
-    return _answer(flags, {"restored": restored}, *(f"{record} -> {run}" for record, run in restored.items()))
+    following = shell.command("vista", "report", *map(Path, restored.values()), "--open")
+    lines = [f"{record} -> {run}" for record, run in restored.items()]
+    return _answer(flags, {"restored": restored}, *lines, f"Next: {following}")
 
 
 def _write_table(flags: ReproduceFlags) -> int:
@@ -149,25 +153,26 @@ def _write_table(flags: ReproduceFlags) -> int:
     return _answer(flags, {"written": str(RESULTS_PAGE)}, f"Wrote {RESULTS_PAGE}")
 
 
-def _show_plan(planned: list[plan.PlannedRun], flags: ReproduceFlags) -> int:
-    """Print the planned runs and an estimate of their hours."""
+def _show_plan(planned: list[plan.PlannedRun], flags: ReproduceFlags, argv: list[str]) -> int:
+    """Print the planned runs and an estimate of their hours; ``argv`` are the words that start them."""
     title = "; ".join(f"{name}: {load_study(name).title}" for name in flags.names)
-    table = Table(title=title, title_justify="left")
-    for column in ("setting", "method", "seed", "state"):
-        table.add_column(column)
-    table.add_column("hours", justify="right")
     rows: list[dict[str, Any]] = []
+    cells: list[list[str]] = []
     for run in planned:
         cell, seed = run.cell, run.config.seed
         hours = plan.estimate_hours(run.config) if run.is_missing else 0.0
         state = "in the ledger" if run.record else f"with {run.provided_by}" if run.provided_by else "to be run"
-        table.add_row(cell.setting, cell.method_label, str(seed), state, f"{hours:.2f}" if hours else "")
+        cells.append([cell.setting, cell.method_label, str(seed), state, f"{hours:.2f}" if hours else ""])
         rows.append({"setting": cell.setting, "method": cell.method, "note": cell.note, "seed": seed, "state": state,
                      "hours": hours})  # fmt: skip
     left = sum(row["hours"] for row in rows)
-    needed = f"about {left:.1f} hours on one H200, one run after another (an estimate)"
-    table.caption = needed if left else "every run is in the ledger"
-    return _answer(flags, {"runs": rows, "hours": left}, table)
+    needed = f"About {left:.1f} hours on one H200, one run after another (an estimate)."
+    following = shell.command("vista", "reproduce", *(argv if left else ["--table"]))
+    if not flags.json and distributed.is_first_process():
+        columns = ("setting", "method", "seed", "state", "hours")
+        terminal.print_rows(terminal.console(), columns, cells, ("seed", "hours"), title)
+    summary = needed if left else "Every run is in the ledger."
+    return _answer(flags, {"runs": rows, "hours": left}, summary, f"Next: {following}")
 
 
 def _run_missing(planned: list[plan.PlannedRun], flags: ReproduceFlags) -> int:
@@ -177,8 +182,8 @@ def _run_missing(planned: list[plan.PlannedRun], flags: ReproduceFlags) -> int:
         dataclasses.replace(run.config, root=flags.root, device=flags.device) for run in planned if run.is_missing
     ]
     if not missing:
-        text = "Every run is in the ledger. Next: vista reproduce --table"
-        return _answer(flags, {"records": records, "failed": {}}, text)
+        lines = ("Every run is in the ledger.", "Next: vista reproduce --table")
+        return _answer(flags, {"records": records, "failed": {}}, *lines)
     ledger.check_writable(flags.results)
     jobs = [Job(config, plan.run_path(config, flags.out)) for config in missing]
     try:
@@ -200,5 +205,6 @@ def _run_missing(planned: list[plan.PlannedRun], flags: ReproduceFlags) -> int:
     for same in by_reason.values():
         more = f" and {len(same) - 1} more runs" if len(same) > 1 else ""
         errors.show(same[0][1], f"{same[0][0]}{more}: ")
-    _answer(flags, {"records": records, "failed": {name: errors.message(reason) for name, reason in failed}})
+    answer = {"records": records, "failed": {name: errors.message(reason) for name, reason in failed}}
+    _answer(flags, answer, *(() if failed else ("Next: vista reproduce --table",)))
     return max((errors.exit_code(reason) for _, reason in failed), default=0)

@@ -56,7 +56,7 @@ def run(argv: list[str]) -> int:
         keep_choices([job], given)
     show_choice(job.config, flags)
     if flags.dry_run:
-        return dry_run.show(job.config, job.out, flags.json)
+        return dry_run.show(job.config, job.out, flags.json, [word for word in argv if word != "--dry-run"])
     execute([job], flags)
     result = result_of(job)
     print_result(RunFolder(result.folder), result.config, result.metrics, flags)

@@ -56,7 +56,7 @@ class Calibration:
         gain: How much the temperature raises the mean log-likelihood of held-out labels, compared with T = 1; ``None``
             where the fit did not compare it.
 
-    >>> Calibration(2.0, 0.1, np.array([[0.9, 0.1], [0.1, 0.9]]), 500).probabilities([[0.0, 2.0]]).round(2)
+    >>> Calibration(2.0, 0.1, np.array([[0.9, 0.1], [0.1, 0.9]]), 500, "symmetric").probabilities([[0.0, 2.0]]).round(2)
     array([[0.27, 0.73]])
     """
 
@@ -86,6 +86,9 @@ class Calibration:
 
         Returns:
             ``softmax(logits / temperature)``, float64 ``[n, K]``.
+
+        >>> Calibration(2.0, 0.1, np.array([[0.9, 0.1], [0.1, 0.9]]), 500, "symmetric").probabilities([[0.0, 0.0]])
+        array([[0.5, 0.5]])
         """
         probs: Floats = (_as_tensor(logits).double() / self.temperature).softmax(dim=1).cpu().numpy()
         return probs

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vista.core import collectives
-from vista.core.losses import wide
+from vista.core.losses import at_least_float32
 from vista.core.triton_support import triton_works
 
 MISSING = -1  # class of a sample that was not predicted in an epoch
@@ -47,7 +47,7 @@ class Evidence:
 
             evidence_kernel.record(logits.contiguous(), index, self.current, self.count, self.total)
             return
-        probs = wide(logits.detach()).softmax(dim=-1).float()
+        probs = at_least_float32(logits.detach()).softmax(dim=-1).float()
         self.current.index_copy_(0, index, probs.argmax(dim=-1).int())
         self.count.index_copy_(0, index, self.count.index_select(0, index) + 1)
         if self.total.shape[1]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vista.core import teacher
-from vista.core.losses import wide
+from vista.core.losses import at_least_float32
 
 
 def check_options(window: int, step: float, rounds: int) -> None:
@@ -62,9 +62,9 @@ def fusion_weights(
             "val_probs must have the validation probabilities of every epoch, got none: train with the method 'kf', "
             "which stores them"
         )
-    right = torch.stack([wide(probs).argmax(dim=1) == val_labels for probs in val_probs])
+    right = torch.stack([at_least_float32(probs).argmax(dim=1) == val_labels for probs in val_probs])
     shares = np.arange(1, round(1 / step)) * step
-    weights, fused = {epochs: 1.0}, wide(val_probs[-1])
+    weights, fused = {epochs: 1.0}, at_least_float32(val_probs[-1])
     for _ in range(rounds):
         right_now = fused.argmax(dim=1) == val_labels
         forgotten = forget_fraction(right, right_now).cpu().numpy()
@@ -84,4 +84,4 @@ def fusion_weights(
 
 def stored_probs(logits: Tensor) -> Tensor:
     """Convert logits to the probabilities ``[m, K]`` that are stored until the end: float16, on the CPU."""
-    return wide(logits.detach()).softmax(dim=1).to(torch.float16).cpu()
+    return at_least_float32(logits.detach()).softmax(dim=1).to(torch.float16).cpu()

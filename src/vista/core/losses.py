@@ -18,7 +18,7 @@ def one_hot(labels: Tensor, num_classes: int, dtype: torch.dtype = torch.float32
     return (labels.unsqueeze(-1) == classes).to(dtype)
 
 
-def wide(logits: Tensor) -> Tensor:
+def at_least_float32(logits: Tensor) -> Tensor:
     """Convert float16 and bfloat16 to float32; float32 and float64 are returned unchanged."""
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
 
@@ -59,9 +59,9 @@ def cross_entropy_and_probs(
     weighted = targets if class_weight is None else targets * class_weight
     learned = weighted.requires_grad and torch.is_grad_enabled()
     if learned or in_torch_func():  # plain operations: these support every gradient and every transform
-        log_p = wide(logits).log_softmax(dim=-1)
+        log_p = at_least_float32(logits).log_softmax(dim=-1)
         return -(log_p * weighted).sum(dim=-1), log_p.detach().exp()
-    losses, probs = _SoftCrossEntropy.apply(wide(logits), weighted, sum_to_one and class_weight is None)
+    losses, probs = _SoftCrossEntropy.apply(at_least_float32(logits), weighted, sum_to_one and class_weight is None)
     return losses, probs.detach()
 
 
@@ -134,6 +134,6 @@ def distillation_kl(student: Tensor, teacher: Tensor, temperature: float = 1.0) 
     Both are logits ``[B, K]``. The mean is over the batch, not over classes, and the factor :math:`T^2` is included:
     methods convert published weights that assume another reduction.
     """
-    log_student = (wide(student) / temperature).log_softmax(dim=-1)
-    log_teacher = (wide(teacher) / temperature).log_softmax(dim=-1)
+    log_student = (at_least_float32(student) / temperature).log_softmax(dim=-1)
+    log_teacher = (at_least_float32(teacher) / temperature).log_softmax(dim=-1)
     return F.kl_div(log_student, log_teacher, reduction="batchmean", log_target=True) * temperature**2

@@ -14,7 +14,7 @@ PROBABILITIES = (
 
 
 def are_probabilities(outputs: Tensor) -> Tensor:
-    """Tell whether outputs ``[B, K]`` are probabilities rather than logits, as a bool on their device.
+    """Return whether outputs ``[B, K]`` are probabilities rather than logits, as a bool on their device.
 
     Rows of zeros and a single one do not count.
 
@@ -50,7 +50,7 @@ def above_chance(predicted: Tensor, labels: Tensor, num_classes: int) -> tuple[f
 
 
 def seems_shuffled(validation: tuple[float, float], training: tuple[float, float]) -> bool:
-    """Tell whether the validation rows may be in another order than their labels; see :func:`above_chance`.
+    """Return whether the validation rows may be in another order than their labels; see :func:`above_chance`.
 
     Validation accuracy is at chance, although training accuracy is so far above it that a third of that would be
     visible.

@@ -18,13 +18,13 @@ from vista.core import collectives, coverage, misuse, teacher
 from vista.core.host_store import Ahead, HostStore, check_folder
 from vista.core.losses import (
     Reduction,
+    at_least_float32,
     cross_entropy_and_probs,
     in_torch_func,
     one_hot,
     reduce,
     rows_with_target,
     smooth_targets,
-    wide,
 )
 from vista.core.options import Options, Record, Schedule, Start, check_epochs
 from vista.core.store import (
@@ -316,7 +316,7 @@ class Vista:
         >>> vista.record(torch.zeros(2, 2), [0, 1])
         """
         rows = self._check_batch(logits, index)
-        self._store.write(rows, wide(logits).softmax(dim=-1))
+        self._store.write(rows, at_least_float32(logits).softmax(dim=-1))
         self._count(len(rows))
 
     @torch.no_grad()
@@ -394,7 +394,12 @@ class Vista:
         return out
 
     def check(self) -> None:
-        """Raise the first error found on a GPU since the last call; on the CPU errors are raised at once."""
+        """Raise the first error found on a GPU since the last call; on the CPU errors are raised at once.
+
+        >>> vista = Vista([0, 1], num_classes=2, epochs=2, val_labels=[0])
+        >>> vista.record(torch.eye(2), [0, 1])
+        >>> vista.check()
+        """
         self._fault.raise_if_any(self.epoch + 1, len(self._store))
         if self._outputs_are_probabilities is not None and self._outputs_are_probabilities:
             warnings.warn(misuse.PROBABILITIES, stacklevel=3)
@@ -428,14 +433,24 @@ class Vista:
         return {**state, "format": HOST_FORMAT, "current": last, "rows": rows}
 
     def files(self) -> dict[int, RowsOnDisk]:
-        """Return the files of kept states by epoch, and that of the last epoch, as far as they were written here."""
+        """List the files that a store on the host has written in this process.
+
+        Returns:
+            The file of each kept state by epoch, and that of the last epoch; empty for a store on the device.
+
+        >>> Vista([0, 1], num_classes=2, epochs=2, val_labels=[0]).files()
+        {}
+        """
         if isinstance(self._store, PredictionStore):
             return {}
         last = self._store.last_file()
         return {**self._store.files, **({self.epoch: last} if last is not None else {})}
 
     def close(self) -> None:
-        """Delete the files of a store on the host now; otherwise they are deleted with this object."""
+        """Delete the files of a store on the host now; otherwise they are deleted with this object.
+
+        >>> Vista([0, 1], num_classes=2, epochs=2, val_labels=[0], store="host").close()
+        """
         self._ahead.clear()
         if isinstance(self._store, HostStore):
             self._store.close()
@@ -631,10 +646,10 @@ class Vista:
         samples = torch.arange(len(logits))
         check_finite(logits, samples, self.epoch + 1, "train_logits")
         if self.on_device:
-            self._store.write(samples.to(self.device), wide(logits).softmax(dim=-1).to(self.device))
+            self._store.write(samples.to(self.device), at_least_float32(logits).softmax(dim=-1).to(self.device))
             return
         for part, rows in zip(samples.split(2**14), logits.split(2**14), strict=True):
-            self._store.write(part, wide(rows).softmax(dim=-1).cpu())
+            self._store.write(part, at_least_float32(rows).softmax(dim=-1).cpu())
 
     def _count(self, rows: int) -> None:
         self._written, self._largest = self._written + rows, max(self._largest, rows)

@@ -153,6 +153,7 @@ def index_timm(dataset: Any) -> TimmIndexed:
 def split_target(target: Tensor | Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """The labels and the indices of a batch from :func:`index_timm`.
 
+    >>> import torch
     >>> split_target(torch.tensor([[7, 0], [3, 5]]))
     (tensor([7, 3]), tensor([0, 5]))
     """

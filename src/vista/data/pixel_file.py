@@ -32,7 +32,7 @@ _VALUES = np.arange(256)  # of a pixel
 
 
 def _unobserved(done: int, total: int) -> None:
-    """Report to nobody."""
+    """Discard the progress."""
 
 
 on_progress: Callable[[int, int], None] = _unobserved  # called with the images decoded so far and in total

@@ -239,7 +239,7 @@ def _resolve(path: str, root: str | Path | None) -> Path:
 
 
 def data_folder(root: str | Path | None, name: str, folder: str) -> Path:
-    """Return `folder` below `root` (default: VISTA_DATA); if it is missing, the error tells how to download it."""
+    """Return `folder` below `root` (default: VISTA_DATA); the error for a missing one names the command to get it."""
     base = root if root is not None else os.environ.get("VISTA_DATA")
     advice = f"`{shell.command('vista', 'data', 'get', name, '--root', 'DIR')}` downloads it"
     if not base:

@@ -134,7 +134,7 @@ def readme(network: nn.Module, config: TrainConfig, data: DataDescription, about
 
 
 def input_in_words(data: DataDescription) -> str:
-    """How samples become inputs of the network, for people."""
+    """How samples become inputs of the network, in words."""
     shape = " x ".join(map(str, data.sample_shape))
     if data.tokenizer is not None:
         return f"Token ids of the tokenizer `{data.tokenizer['name']}`, at most {data.sample_shape[0]} per text."

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vista.core.losses import soft_cross_entropy, wide
+from vista.core.losses import at_least_float32, soft_cross_entropy
 from vista.core.validation import not_negative
 from vista.methods.base import Batch, EarlierRun, Method, Task
 
@@ -20,7 +20,7 @@ MAX_GENERATIONS = 20
 
 def compute_teacher_loss(logits: Tensor, teacher: Tensor) -> Tensor:
     r""":math:`-\frac1B \sum_{ik} q_{ik} \log p_{ik}` with :math:`q` the softmax of ``teacher`` ``[B, K]``."""
-    return soft_cross_entropy(logits, wide(teacher).softmax(dim=-1))
+    return soft_cross_entropy(logits, at_least_float32(teacher).softmax(dim=-1))
 
 
 class Ban(Method):

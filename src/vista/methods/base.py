@@ -51,13 +51,13 @@ from torch import Tensor, nn
 from vista.core import collectives
 from vista.core.evidence import Evidence
 from vista.core.losses import (
+    at_least_float32,
     cross_entropy_and_probs,
     one_hot,
     reduce,
     rows_with_target,
     smooth_targets,
     soft_cross_entropy,
-    wide,
 )
 from vista.core.store import RowsOnDisk, WrittenOnce
 from vista.core.teacher import adapt_targets
@@ -387,7 +387,7 @@ class RunningTargets(Method):
     @torch.no_grad()
     def update_targets(self, logits: Tensor, index: Tensor) -> Tensor:
         """Move the targets of a batch towards its predictions, and return them."""
-        probs = wide(logits).softmax(dim=1).to(self.memory.dtype)
+        probs = at_least_float32(logits).softmax(dim=1).to(self.memory.dtype)
         targets = adapt_targets(self.memory.index_select(0, index), probs, self.momentum)
         self.memory.index_copy_(0, index, targets)
         return targets

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 import torch
 from torch import Tensor, nn
 
-from vista.core.losses import distillation_kl, soft_cross_entropy, wide
+from vista.core.losses import at_least_float32, distillation_kl, soft_cross_entropy
 from vista.core.validation import not_negative, positive, unit_interval
 from vista.methods.base import Batch, Method, Task
 from vista.models.staged import Staged
@@ -30,7 +30,7 @@ class Terms(NamedTuple):
 
 def compute_feature_gap(shallow: Tensor, deep: Tensor) -> Tensor:
     r"""Mean of :math:`(s - d)^2` over features ``[B, C]``, with zero where neither is positive."""
-    shallow, deep = wide(shallow), wide(deep)
+    shallow, deep = at_least_float32(shallow), at_least_float32(deep)
     active = (shallow > 0) | (deep > 0)
     return ((shallow - deep).square() * active).mean()
 
@@ -60,7 +60,7 @@ def compute_byot_terms(
     if form == "conference":
         gaps = [compute_feature_gap(shallow, deep) for shallow in features[:-1]]
     else:
-        gaps = [torch.dist(wide(shallow), wide(deep)) for shallow in features[:-2]]
+        gaps = [torch.dist(at_least_float32(shallow), at_least_float32(deep)) for shallow in features[:-2]]
     return Terms(
         soft_cross_entropy(logits[-1], targets, rows=rows),
         torch.stack(losses).sum(),

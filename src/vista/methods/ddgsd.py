@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from vista.core.losses import distillation_kl, soft_cross_entropy, wide
+from vista.core.losses import at_least_float32, distillation_kl, soft_cross_entropy
 from vista.core.validation import not_negative, positive
 from vista.methods.base import Batch, Method, Task
 from vista.models.staged import Staged
@@ -27,7 +27,7 @@ class Terms(NamedTuple):
 
 def compute_mean_discrepancy(first: Tensor, second: Tensor) -> Tensor:
     """Squared distance between the batch means of the features ``[B, F]`` of two views."""
-    return (wide(first).mean(dim=0) - wide(second).mean(dim=0)).square().sum()
+    return (at_least_float32(first).mean(dim=0) - at_least_float32(second).mean(dim=0)).square().sum()
 
 
 def compute_ddgsd_terms(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vista.core import collectives
-from vista.core.losses import distillation_kl, rows_with_target, soft_cross_entropy, wide
+from vista.core.losses import at_least_float32, distillation_kl, rows_with_target, soft_cross_entropy
 from vista.core.validation import not_negative, positive
 from vista.methods.base import Batch, Method, Task
 
@@ -41,9 +41,11 @@ def compute_dlb_terms(
     step, fewer than ``B`` after a short batch.
     """
     both = torch.cat([targets, again_targets * valid.unsqueeze(1)])
-    hard = soft_cross_entropy(torch.cat([wide(logits), wide(again)]), both, rows=rows_with_target(both))
+    hard = soft_cross_entropy(
+        torch.cat([at_least_float32(logits), at_least_float32(again)]), both, rows=rows_with_target(both)
+    )
     # Invalid rows have equal student and teacher, so their divergence is 0; the mean is over the valid rows.
-    teacher = torch.where(valid.unsqueeze(1), previous, wide(again).detach())
+    teacher = torch.where(valid.unsqueeze(1), previous, at_least_float32(again).detach())
     distillation = distillation_kl(again, teacher, temperature) * len(again) / valid.sum().clamp(min=1)
     return Terms(hard, alpha * distillation)
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vista.core.losses import wide
+from vista.core.losses import at_least_float32
 from vista.core.validation import not_negative
 from vista.methods.base import Batch, Method, Task, check_below_one
 
@@ -19,7 +19,7 @@ CLAMP = 1e-4  # the source's; keeps the logarithm finite
 
 def compute_clamped_probs(logits: Tensor) -> Tensor:
     r""":math:`p = \mathrm{clip}(\sigma(z), 10^{-4}, 1 - 10^{-4})`, ``[B, K]``."""
-    return wide(logits).softmax(dim=1).clamp(CLAMP, 1.0 - CLAMP)
+    return at_least_float32(logits).softmax(dim=1).clamp(CLAMP, 1.0 - CLAMP)
 
 
 def update_running_mean(targets: Tensor, probs: Tensor, momentum: float) -> Tensor:

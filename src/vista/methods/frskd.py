@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vista.core.losses import distillation_kl, soft_cross_entropy, wide
+from vista.core.losses import at_least_float32, distillation_kl, soft_cross_entropy
 from vista.core.validation import not_negative, positive
 from vista.methods.base import Batch, Method, Task
 from vista.models.staged import Staged
@@ -30,7 +30,7 @@ class Terms(NamedTuple):
 
 def compute_attention(features: Tensor) -> Tensor:
     """Attention map ``[B, h * w]`` of length 1: the squared ReLU of ``[B, C, h, w]``, averaged over channels."""
-    return F.normalize(F.relu(wide(features)).square().mean(dim=1).flatten(1), dim=1)
+    return F.normalize(F.relu(at_least_float32(features)).square().mean(dim=1).flatten(1), dim=1)
 
 
 def compute_frskd_terms(

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from vista.core.losses import reduce, soft_cross_entropy, wide
+from vista.core.losses import at_least_float32, reduce, soft_cross_entropy
 from vista.core.validation import unit_interval
 from vista.methods.base import Batch, Method
 
@@ -27,7 +27,7 @@ def compute_generalised_cross_entropy(logits: Tensor, targets: Tensor, q: float)
     """
     if q == 0:
         return soft_cross_entropy(logits, targets, reduction="none")
-    powers = (wide(logits).log_softmax(dim=1) * q).exp()
+    powers = (at_least_float32(logits).log_softmax(dim=1) * q).exp()
     return (targets * (1.0 - powers)).sum(dim=1) / q
 
 

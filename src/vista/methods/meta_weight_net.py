@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from vista.core.losses import one_hot, rows_with_target, wide
+from vista.core.losses import at_least_float32, one_hot, rows_with_target
 from vista.core.validation import not_negative, positive
 from vista.methods.base import Batch, Method, Task
 
@@ -21,7 +21,7 @@ DECAY_MEAN, DECAY_SQUARE, EPSILON = 0.9, 0.999, 1e-8  # Adam's defaults
 
 def compute_sample_losses(logits: Tensor, targets: Tensor) -> Tensor:
     """Cross-entropy of each row ``[B]``, twice differentiable."""
-    return -(wide(logits).log_softmax(dim=-1) * targets).sum(dim=-1)
+    return -(at_least_float32(logits).log_softmax(dim=-1) * targets).sum(dim=-1)
 
 
 def compute_sample_weights(losses: Tensor, weigher: Mapping[str, Tensor]) -> Tensor:
@@ -116,7 +116,7 @@ class MetaWeightNet(Method):
         images, labels = batch.validation()
         targets = one_hot(labels, self.task.num_classes)
         logits = functional_call(network, {**virtual, **copies}, (images,))
-        meta_loss = -(wide(logits).log_softmax(dim=-1) * targets).sum() / rows_with_target(targets)
+        meta_loss = -(at_least_float32(logits).log_softmax(dim=-1) * targets).sum() / rows_with_target(targets)
         gradients = torch.autograd.grad(meta_loss, list(weigher.values()), retain_graph=True)
         self._adam(dict(zip(weigher, gradients)))
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vista.core import collectives, noise_fit, teacher
 from vista.core.coverage import Order
-from vista.core.losses import one_hot, wide
+from vista.core.losses import at_least_float32, one_hot
 from vista.core.options import Options
 from vista.core.store import BYTES_PER_VALUE, bytes_needed, readable
 from vista.core.teacher import Weights
@@ -154,7 +154,7 @@ class Posterior(Method):
     def end_epoch(self, end: EpochEnd) -> dict[str, Any]:
         """Update the anchors, fit temperature and noise rate, and compute the targets of the next epoch."""
         summary = self.vista.end_epoch(end.val_correct)
-        newest = wide(end.val_logits).softmax(dim=1).to(torch.float16)
+        newest = at_least_float32(end.val_logits).softmax(dim=1).to(torch.float16)
         predictions = {**self._val_predictions, end.epoch: newest}
         self._val_predictions = {state: predictions[state] for state in summary.anchors}
         self._temperature, self._noise_rate = self._fit(summary.anchors)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vista.core.losses import soft_cross_entropy, wide
+from vista.core.losses import at_least_float32, soft_cross_entropy
 from vista.core.validation import not_negative
 from vista.methods.base import Batch, Method, Task, check_below_one
 
@@ -80,7 +80,7 @@ class TemporalEnsembling(Method):
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         logits = self.observe(batch, network(batch.x))
-        probs = wide(logits).softmax(dim=1)
+        probs = at_least_float32(logits).softmax(dim=1)
         past = self.memory.index_select(0, batch.index)
         self.memory.index_copy_(0, batch.index, probs.detach().to(past.dtype).lerp(past, self.config.momentum))
         # As in the source, samples without a label count in the divisor of both means.

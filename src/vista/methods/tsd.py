@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vista.core.losses import distillation_kl, wide
+from vista.core.losses import at_least_float32, distillation_kl
 from vista.core.validation import not_negative, positive
 from vista.methods.base import Batch, Method, Task
 
@@ -54,7 +54,7 @@ def compute_tolerant_term(logits: Tensor, teacher: Tensor, known: Tensor, temper
     Logits and teacher probabilities are ``[B, K]``, ``known`` is bool ``[B]``.
     """
     teacher_logits = teacher.clamp(min=torch.finfo(teacher.dtype).tiny).log()
-    target = torch.where(known.unsqueeze(1), teacher_logits, wide(logits.detach()))
+    target = torch.where(known.unsqueeze(1), teacher_logits, at_least_float32(logits.detach()))
     return distillation_kl(logits, target, temperature)
 
 
@@ -96,7 +96,7 @@ class TolerantSelfDistillation(Method):
         logits = self.observe(batch, network(batch.x))
         labels = self.task.labels.index_select(0, batch.index)
         with torch.no_grad():
-            probs = wide(logits).softmax(dim=1).to(self.queues.dtype)
+            probs = at_least_float32(logits).softmax(dim=1).to(self.queues.dtype)
             wrong = (probs.argmax(dim=1) != labels).long()
             classes = labels.clamp(min=0)
             # Queue 2y holds the right predictions of class y, queue 2y + 1 the wrong ones.

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vista.core.losses import distillation_kl, wide
+from vista.core.losses import at_least_float32, distillation_kl
 from vista.core.validation import not_negative
 from vista.methods.base import Batch, Method, Task
 from vista.models.staged import Staged
@@ -28,7 +28,7 @@ def count_votes(dense_logits: Tensor) -> Tensor:
 
     The head is linear, so upsampling its outputs equals upsampling the features.
     """
-    fine = F.interpolate(wide(dense_logits), scale_factor=2.0, mode="bilinear", align_corners=False)
+    fine = F.interpolate(at_least_float32(dense_logits), scale_factor=2.0, mode="bilinear", align_corners=False)
     winners = fine.flatten(2).argmax(dim=1, keepdim=True)
     classes = torch.arange(fine.shape[1], device=fine.device).view(1, -1, 1)
     return (winners == classes).sum(dim=2).float()
@@ -52,7 +52,7 @@ def compute_zipf_term(logits: Tensor, scores: Tensor, labels: Tensor, rows: Tens
     are ``[B, K]``, labels ``[B]``. The scores receive no gradient. ``rows`` replaces the number of labelled rows as
     the divisor.
     """
-    student = drop_target(wide(logits), labels)
+    student = drop_target(at_least_float32(logits), labels)
     labelled = labels >= 0
     with torch.no_grad():
         mass = drop_target(compute_zipf_mass(scores), labels)  # ranks include the label, as in the source
@@ -105,7 +105,7 @@ class ZipfLabelSmoothing(Method):
         else:
             logits = network(x)
         if dense is None or dense.shape[2] * dense.shape[3] == 1:
-            return logits, wide(logits.detach())
+            return logits, at_least_float32(logits.detach())
         return logits, count_votes(dense)
 
     def _term(self, logits: Tensor, scores: Tensor, index: Tensor, of_all: Tensor | None) -> Tensor:

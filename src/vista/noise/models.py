@@ -29,7 +29,16 @@ _EXAMPLES = {
 
 @dataclass(frozen=True)
 class Noise:
-    """A parsed specification: kind of noise, and its rate or file."""
+    """A parsed specification of label noise.
+
+    Attributes:
+        kind: ``none``, ``symmetric``, ``asymmetric``, ``pairflip``, ``human`` or ``file``.
+        rate: Share of labels to change, for drawn noise.
+        path: The label file of ``file``.
+
+    >>> Noise("symmetric", rate=Decimal("0.40")).spec
+    'symmetric:0.4'
+    """
 
     kind: str
     rate: Decimal | None = None
@@ -44,7 +53,13 @@ class Noise:
 
 
 def parse(spec: str) -> Noise:
-    """Parse `none`, `symmetric:RATE`, `asymmetric:RATE`, `pairflip:RATE`, `human` or `file:PATH`.
+    """Parse the specification of label noise, as in ``--noise``.
+
+    Args:
+        spec: `none`, `symmetric:RATE`, `asymmetric:RATE`, `pairflip:RATE`, `human` or `file:PATH`.
+
+    Returns:
+        Its kind, and its rate or path.
 
     >>> parse("symmetric:0.40").spec
     'symmetric:0.4'
@@ -103,6 +118,9 @@ def asymmetric(
 
     Returns:
         Labels, int64 [N].
+
+    >>> asymmetric(np.array([0, 1, 2]), 3, 1.0, seed=0, mapping=cycle_mapping(3))
+    array([1, 2, 0])
     """
     given = check_labels(labels, num_classes)
     moved = np.asarray(mapping)
@@ -117,7 +135,18 @@ def asymmetric(
 
 
 def cycle_mapping(num_classes: int, groups: Sequence[int] | None = None) -> np.ndarray:
-    """Map each class to the next of its group, the last to the first; without `groups`, i to i+1 mod K."""
+    """Map each class to the next of its group, and the last to the first.
+
+    Args:
+        num_classes: Number of classes K.
+        groups: Group of each class, [K]; by default all classes are one group, so that i is mapped to i + 1 mod K.
+
+    Returns:
+        Class that each class is mapped to, int64 [K].
+
+    >>> cycle_mapping(4, groups=[0, 0, 1, 1])
+    array([1, 0, 3, 2])
+    """
     if num_classes < 2:
         raise ValueError(f"num_classes must be at least 2, got {num_classes}")
     group_of = np.zeros(num_classes, dtype=np.int64) if groups is None else np.asarray(groups)
@@ -134,10 +163,21 @@ def cycle_mapping(num_classes: int, groups: Sequence[int] | None = None) -> np.n
 
 @dataclass(frozen=True, eq=False)
 class NoisyLabels:
-    """Labels given to a run, and the labels of the data."""
+    """Labels given to a run, and the labels of the data.
 
-    given: np.ndarray  # int64 [N], -1 where there is none
-    true: np.ndarray  # int64 [N], -1 where neither the data nor a file has one
+    Attributes:
+        given: The labels to train on, int64 [N]; -1 where there is none.
+        true: The labels of the data, int64 [N]; -1 where neither the data nor a file has one.
+        spec: The specification of the noise.
+        seed: Seed of the draw.
+
+    >>> labels = NoisyLabels(np.array([0, 1]), np.array([0, 0]), "file:labels.csv", 0)
+    >>> labels.rate(np.arange(2))
+    0.5
+    """
+
+    given: np.ndarray
+    true: np.ndarray
     spec: str
     seed: int
 
@@ -152,12 +192,32 @@ class NoisyLabels:
         return digest.hexdigest()
 
     def rate(self, among: np.ndarray) -> float:
-        """Compute the share of wrong labels of these samples; those without a label are left out."""
+        """Compute the share of wrong labels.
+
+        Args:
+            among: Indices of the samples to count; those without a label are left out.
+
+        Returns:
+            The share, from 0 to 1.
+
+        >>> make("symmetric:0.4", np.zeros(10, int), 3, seed=0).rate(np.arange(10))
+        0.4
+        """
         labelled = among[self.given[among] >= 0]
         return float(np.mean(self.given[labelled] != self.true[labelled])) if len(labelled) else 0.0
 
     def save(self, path: str | Path) -> None:
-        """Write a safetensors file, atomically."""
+        """Write a safetensors file, atomically.
+
+        Args:
+            path: The file to write.
+
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "labels.safetensors"
+        >>> make("symmetric:0.4", np.zeros(10, int), 3, seed=0).save(path)
+        >>> NoisyLabels.load(path).spec
+        'symmetric:0.4'
+        """
         content = array_file.to_bytes(
             {"given": self.given, "true": self.true}, FORMAT, VERSION, spec=self.spec, seed=self.seed, hash=self.hash
         )
@@ -165,7 +225,14 @@ class NoisyLabels:
 
     @classmethod
     def load(cls, path: str | Path) -> "NoisyLabels":
-        """Read a file of :meth:`save`; a damaged file or another format raises a ValueError that names it."""
+        """Read a file of :meth:`save`; see there for an example.
+
+        Args:
+            path: The file to read.
+
+        Returns:
+            The labels. A damaged file or another format raises a ``ValueError`` that names the file.
+        """
         arrays, about = array_file.read(path, FORMAT, VERSION)
         try:
             labels = cls(arrays["given"], arrays["true"], about["spec"], about["seed"])
@@ -206,6 +273,9 @@ def make(
 
     Returns:
         The given and the true labels. Where the data have no label, a label from a file counts as the true one.
+
+    >>> make("pairflip:0.5", np.array([0, 0, 1, 1]), 2, seed=0).rate(np.arange(4))
+    0.5
     """
     noise = parse(spec)
     true = check_labels(source_labels, num_classes, missing=True)

@@ -164,12 +164,12 @@ function pathOptions(data) {
     const times = (state) => cells.filter((cell) => cell === state).length;
     return { group: "labels to check", name: `${sampleName(row)}: ${names.join(" → ")}`, suspect: row.id, states,
       text: `Predicted during training by ${data.suspects.run}: ${names[0]} in ${times(0)}, ${names[1]} in ${times(1)} of ${counted(cells.length, "epoch")}.`,
-      rows: [{ name: "predicted", cells, told: (i) => (seen[i] < 0 ? "no prediction" : classes[seen[i]]) }] };
+      rows: [{ name: "predicted", cells, describe: (i) => (seen[i] < 0 ? "no prediction" : classes[seen[i]]) }] };
   });
   const validation = (data.paths?.samples ?? []).map((sample) => {
     const states = [{ name: "wrong", fill: "var(--covered)" }, { name: "right, in the colour of the method", fill: "var(--quiet)" }];
     const rows = Object.entries(sample.methods).map(([name, lengths]) => ({ name, own: colour(seriesOf(name)),
-      cells: lengths.flatMap((length, k) => Array(length).fill(k % 2)), told: (i, cells) => (cells[i] ? "right" : "wrong") }));
+      cells: lengths.flatMap((length, k) => Array(length).fill(k % 2)), describe: (i, cells) => (cells[i] ? "right" : "wrong") }));
     const label = [sample.given && `labelled ${sample.given}`, sample.true && sample.true !== sample.given && `truly ${sample.true}`].filter(Boolean).join(", ");
     return { group: "validation samples, lost most often first", name: `#${sample.id}${label ? `: ${label}` : ""}`, states, rows,
       text: `Validation sample ${sample.id}${label ? `, ${label}` : ""}${data.paths.seed === null ? "" : `, seed ${data.paths.seed}`}, judged by ${data.paths.labels} labels. It changed from right to wrong ${counted(sample.lost, "time")} in all.` };
@@ -197,6 +197,6 @@ function pathChart(option) {
       root.append(svg("text", { x: x(v), y: height - 6, "text-anchor": "middle" }, String(v)));
     }
     return overEpochs({ root, margin, inner, scale: { x: (v) => left + ((v - 0.5) / count) * inner.width } }, count,
-      (i) => [`epoch ${i + 1}`, ...option.rows.filter((row) => i < row.cells.length).map((row) => [named(row.name), ": ", named(row.told(i, row.cells))])]);
+      (i) => [`epoch ${i + 1}`, ...option.rows.filter((row) => i < row.cells.length).map((row) => [named(row.name), ": ", named(row.describe(i, row.cells))])]);
   }, "paths", option.name, "epoch");
 }

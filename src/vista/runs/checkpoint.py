@@ -474,11 +474,11 @@ class Checkpoints:
         hidden = (name[1:].removesuffix(".tmp") for name in atomic.list_entries(self.root / FOLDER) if name[0] == ".")
         parts = [match for match in map(CHECKPOINT.fullmatch, hidden) if match and (match[2] or "") == self.suffix]
         unnamed = [match[1] for match in parts if (self.root / FOLDER / f".{match[0]}.tmp" / MANIFEST).exists()]
-        told = [json.loads(text) for text in collectives.gather_strings(json.dumps([self.names(), unnamed]))]
+        gathered = [json.loads(text) for text in collectives.gather_strings(json.dumps([self.names(), unnamed]))]
         complete: list[str] = []
         lost: dict[str, list[int]] = {}
-        for name in sorted({name for names, _ in told for name in names}, reverse=True):
-            without = [r for r, (names, unnamed_there) in enumerate(told) if name not in names + unnamed_there]
+        for name in sorted({name for names, _ in gathered for name in names}, reverse=True):
+            without = [r for r, (names, unnamed_there) in enumerate(gathered) if name not in names + unnamed_there]
             if not without:
                 complete.append(name)
             elif not complete:  # an older one may have been deleted by some processes and not yet by others
@@ -526,11 +526,11 @@ class Checkpoints:
             state = self.load(name, identity)
         except ValueError as error:  # Damaged and Unusable, too
             failed = error
-        refused = failed is not None and not isinstance(failed, Damaged | Unusable)
-        told = collectives.gather_strings(json.dumps([str(failed) if failed else "", refused, collectives.here()]))
-        failures = [json.loads(text) for text in told]
-        for message, is_refusal, _ in failures:
-            if is_refusal:
+        rejected = failed is not None and not isinstance(failed, Damaged | Unusable)
+        gathered = collectives.gather_strings(json.dumps([str(failed) if failed else "", rejected, collectives.here()]))
+        failures = [json.loads(text) for text in gathered]
+        for message, is_rejection, _ in failures:
+            if is_rejection:
                 raise ValueError(message)
         if all(message for message, _, _ in failures):
             self._set_aside(name, failed)

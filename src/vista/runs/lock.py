@@ -79,7 +79,7 @@ class HeldFolder:
         raise FolderMoved(self._path, now if now and now.is_dir() else None)
 
     def _check_owner(self) -> None:
-        with suppress(OSError):  # moved or removed, as told next
+        with suppress(OSError):  # moved or removed: the error below says so
             if not os.path.samestat(os.fstat(self._lock.fileno()), os.lstat(self._path / FILE)):
                 raise RuntimeError(
                     f"{self._path} was taken over by process {_owner(self._path / FILE)}: this one stops"

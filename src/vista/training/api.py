@@ -67,6 +67,8 @@ class Result:
 
         Returns:
             The network without anything of vista's; its input is normalised images or features ``[B, ...]``.
+
+        >>> train(data="digits", epochs=2, out="runs/digits").model("last")  # doctest: +SKIP
         """
         custom = models.is_custom_network(self.config.network)
         return load_model(self.folder, which, self.config.network if custom else None, calibrated=calibrated)

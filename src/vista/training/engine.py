@@ -65,7 +65,7 @@ class Engine:
         self.captures = self.captures and collectives.world_size() == 1
         self.compiles = compile_network and self.captures
         self._compiled: Any = torch.compile(network, dynamic=False) if self.compiles else network
-        self.fused: FusedNetwork | None = None  # the same network with kernels of our own, for full batches
+        self.fused: FusedNetwork | None = None  # the same network with custom kernels, for full batches
         self._graphs: dict[tuple[int, bool], torch.cuda.CUDAGraph] = {}  # by size and whether the optimiser steps
         self._batches_per_step: list[int] = []
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None

@@ -42,6 +42,10 @@ class Predictions:
         ids: Index of each sample in the data.
         files: Its file, if the samples are files.
         temperature: What the logits were divided by; ``None`` if the probabilities are not calibrated.
+
+    >>> found = Predictions(["cat"], np.array([[0.9, 0.1]]), ("cat", "dog"), [0], None, temperature=1.5)
+    >>> found.labels, len(found)
+    (['cat'], 1)
     """
 
     labels: list[str]

@@ -95,7 +95,7 @@ def recommend(fields: dict[str, Any]) -> tuple[dict[str, Any], str]:
         >>> values["method"], values["network"]
         ('label-smoothing', 'small-cnn')
         >>> reason.partition(" (")[0]
-        'auto: 1,437 images, 144 of them for validation: label-smoothing'
+        'auto: 1,347 images, 135 of them for validation: label-smoothing'
     """
     size = measure(TrainConfig(**{**run_config.preset("recommended"), **fields}))
     small = size.train < SMALL

@@ -133,3 +133,10 @@ def test_ctrl_c_while_a_command_is_imported_is_a_line(
     monkeypatch.setattr(cli, "command_names", interrupted)
     assert cli.main(["train"]) == 130
     assert capsys.readouterr().err == "\nvista: stopped immediately\n"
+
+
+def test_an_unknown_data_set_is_reported_before_a_missing_root(vista: Vista, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VISTA_DATA", raising=False)
+    said = vista("data", "get", "cifar10o")
+    assert said.code == 2
+    assert "data set 'cifar10o' cannot be downloaded; did you mean" in said.err

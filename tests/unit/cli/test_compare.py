@@ -180,8 +180,8 @@ def test_a_row_is_of_the_runs_that_finished_and_counts_the_time_of_those_needed_
     assert row["ece"] == {"mean": pytest.approx(30.0), "se": pytest.approx(0.0)}
     assert row["ece_calibrated"] == {"mean": pytest.approx(4.0), "se": pytest.approx(1.0)}
     assert row["nll"] == {"mean": None, "se": None}
-    told = [(run["best_epoch"], run["seconds"], run["error"]) for run in row["runs"]]
-    assert told == [(6, 16.0, None), (4, 10.0, None), (None, None, "broke"), (None, None, "stopped")]
+    found = [(run["best_epoch"], run["seconds"], run["error"]) for run in row["runs"]]
+    assert found == [(6, 16.0, None), (4, 10.0, None), (None, None, "broke"), (None, None, "stopped")]
     assert [run["run"] for run in row["runs"]] == [str(tmp_path / f"ban-seed{seed}") for seed in range(4)]
 
 

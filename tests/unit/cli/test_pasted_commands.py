@@ -32,16 +32,16 @@ def test_how_to_go_on_can_be_pasted(vista: Vista, trained: Path, name: str, capf
     trained.rename(name)
     Path(name, "metrics.json").unlink()
     assert errors.report_stop(Interrupted(Path(name), signal.SIGINT)) == 128 + signal.SIGINT
-    told = [
+    commands = [
         capfd.readouterr().err.partition("To resume: ")[2],
         vista("evaluate", f"./{name}").err.split("`")[1],
         vista("reproduce", "--add", f"./{name}").out.split("`")[1],
     ]
     Path(name, "best.safetensors").rename("weights")
-    told.append(vista("export", f"./{name}", "--to", "net.safetensors").err.split("`")[1])
+    commands.append(vista("export", f"./{name}", "--to", "net.safetensors").err.split("`")[1])
     Path("weights").rename(Path(name, "best.safetensors"))
-    assert [words_of(command) for command in told] == 4 * [["resume", f"./{name}" if name[0] == "-" else name]]
-    assert vista(*words_of(told[0]), "--quiet").code == 0
+    assert [words_of(command) for command in commands] == 4 * [["resume", f"./{name}" if name[0] == "-" else name]]
+    assert vista(*words_of(commands[0]), "--quiet").code == 0
     assert Path(name, "metrics.json").exists()
 
 
@@ -58,8 +58,8 @@ def test_how_to_name_a_network_can_be_pasted(trained: Path, capfd: pytest.Captur
 @pytest.mark.parametrize("root", ODD)
 def test_how_to_get_data_can_be_pasted(vista: Vista, root: str) -> None:
     rows = json.loads(vista("data", f"--root={root}", "--json").out)["data"]
-    told = next(row["place"] for row in rows if row["name"] == "cifar10")
-    assert words_of(told) == ["data", "get", "cifar10", "--root", f"./{root}" if root[0] == "-" else root]
-    said = vista("data", "get", root.lstrip("-")).err
+    command = next(row["place"] for row in rows if row["name"] == "cifar10")
+    assert words_of(command) == ["data", "get", "cifar10", "--root", f"./{root}" if root[0] == "-" else root]
+    said = vista("data", "get", "cifar10").err
     command = said.split("`")[1]
-    assert words_of(command) == ["data", "get", root.lstrip("-"), "--root", "DIR"]
+    assert words_of(command) == ["data", "get", "cifar10", "--root", "DIR"]

@@ -468,15 +468,15 @@ def test_samples_that_were_set_aside_are_predicted_under_their_ids(trained: Path
     assert list(read_samples(run, "npz:two.npz").ids) == list(range(9))
 
 
-def pictures(*names: str, mode: str = "RGB") -> None:
-    """Pictures of one colour at these paths, each its own."""
+def write_images(*names: str, mode: str = "RGB") -> None:
+    """Images of one colour at these paths, each its own."""
     for value, name in enumerate(names):
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Image.new(mode, (8, 8), 7 * value if mode == "L" else (7 * value, 0, 0)).save(name)
 
 
 def test_of_a_new_folder_every_picture_is_predicted_and_named(vista: Vista) -> None:
-    pictures(*(f"own/{name}/{number}.png" for name in ("a", "b") for number in range(10)))
+    write_images(*(f"own/{name}/{number}.png" for name in ("a", "b") for number in range(10)))
     words = ("--data", "folder:own", "--epochs", "2", "--batch-size", "8", "--device", "cpu", "--out", "run", "--quiet")
     assert vista("train", *words).code == 0
 
@@ -485,7 +485,7 @@ def test_of_a_new_folder_every_picture_is_predicted_and_named(vista: Vista) -> N
         with open("p.csv") as file:
             return list(csv.DictReader(file))
 
-    pictures("new/2.png", "new/b/deep/1.png", "new/test/0.png", mode="L")
+    write_images("new/2.png", "new/b/deep/1.png", "new/test/0.png", mode="L")
     assert [(row["id"], row["file"]) for row in predicted("folder:new")] == [
         ("0", "2.png"), ("1", "b/deep/1.png"), ("2", "test/0.png"),
     ]  # fmt: skip
@@ -494,15 +494,15 @@ def test_of_a_new_folder_every_picture_is_predicted_and_named(vista: Vista) -> N
     for data in ("folder:own", f"folder:{Path.cwd()}/own"):
         assert [int(row["id"]) for row in predicted(data)] == own.test_ids.tolist(), "not what it was trained on"
     assert [row["file"] for row in predicted("folder:own")] == [f"{'ab'[i // 10]}/{i % 10}.png" for i in own.test_ids]
-    pictures(*(f"parts/{part}/{name}/1.png" for part in ("train", "test", "val") for name in ("a", "b")))
+    write_images(*(f"parts/{part}/{name}/1.png" for part in ("train", "test", "val") for name in ("a", "b")))
     assert [row["file"] for row in predicted("folder:parts")] == ["test/a/1.png", "test/b/1.png"]
 
 
 def test_paths_need_no_kind_and_may_come_from_stdin(vista: Vista, monkeypatch: pytest.MonkeyPatch) -> None:
-    pictures(*(f"own/{name}/{number}.png" for name in ("a", "b,c") for number in range(10)))
+    write_images(*(f"own/{name}/{number}.png" for name in ("a", "b,c") for number in range(10)))
     words = ("--data", "folder:own", "--epochs", "2", "--batch-size", "8", "--device", "cpu", "--out", "run", "--quiet")
     assert vista("train", *words).code == 0
-    pictures("new/0.png", "new/deep/1.png")
+    write_images("new/0.png", "new/deep/1.png")
     common = ("predict", "run", "--device", "cpu", "--raw", "-o", "-", "--data")
     named = vista(*common, "folder:new")
     assert named.out.splitlines()[0] == "id,label,confidence,file"
@@ -526,7 +526,7 @@ def test_paths_need_no_kind_and_may_come_from_stdin(vista: Vista, monkeypatch: p
 
 def test_suspects_among_the_pictures_of_a_folder_are_named_by_their_file(vista: Vista) -> None:
     names = [f"own/{name}/{number:02d}.png" for name in ("a", "=b") for number in range(20)]
-    pictures(*names)
+    write_images(*names)
     words = ("--data", "folder:own", "--noise", "symmetric:0.3", "--epochs", "3", "--batch-size", "8")
     assert vista("train", *words, "--device", "cpu", "--out", "run", "--quiet").code == 0
     said = vista("labels", "run", "--top", "3")
@@ -542,7 +542,7 @@ def test_suspects_among_the_pictures_of_a_folder_are_named_by_their_file(vista: 
     assert vista("labels", "run", "--clean", "clean.csv").code == 0
     again = ("train", "--data", "folder:own", "--noise", "file:clean.csv", *words[4:], "--device", "cpu", "--quiet")
     assert vista(*again, "--out", "again").code == 0
-    pictures("own/a/00-new.png")
+    write_images("own/a/00-new.png")
     said = vista(*again, "--out", "third")
     assert said.code == 2
     assert "must be a/00-new.png, got a/00.png: files were added or removed" in said.err
@@ -565,8 +565,8 @@ def test_listed_labels_that_are_believed_stay_and_this_is_told(vista: Vista, tra
     said = vista("labels", str(trained), "--top", str(labelled), "--clean", "clean.csv", "--json")
     believed = sum(row["score"] <= 0.5 for row in json.loads(said.out)["suspects"])
     assert believed > 0
-    told = f"{believed:,} of the {labelled:,} listed samples keep their label: no other class is more likely"
-    assert said.err == f"vista: note: {told}\n"
+    note = f"{believed:,} of the {labelled:,} listed samples keep their label: no other class is more likely"
+    assert said.err == f"vista: note: {note}\n"
     with open("clean.csv") as file:
         labels = [int(row["label"]) for row in csv.DictReader(file)]
     assert sum(now != given for now, given in zip(labels, run.labels().given, strict=True)) == labelled - believed
@@ -653,8 +653,8 @@ def test_of_fused_epochs_every_command_says_that_it_has_one_network(vista: Vista
         assert "kf fuses the predictions of several epochs; this is the network alone" in vista(*words).err
     metrics = json.loads(Path("kf/metrics.json").read_text())
     alone = metrics["network"]
-    told = json.loads(vista("evaluate", "kf", "--json").out)
-    assert [told[which]["test"]["top1"] for which in alone] == [alone[which]["test"]["top1"] for which in alone]
+    printed = json.loads(vista("evaluate", "kf", "--json").out)
+    assert [printed[which]["test"]["top1"] for which in alone] == [alone[which]["test"]["top1"] for which in alone]
     Path("kf/manifest.json").unlink()
     Path("kf/metrics.json").write_text(json.dumps({**metrics, "network": {"best": alone["best"]}}))
     damaged = vista("train", *small, "--method", "kf", "--out", "kf", "--quiet")
@@ -680,9 +680,9 @@ def test_every_method_is_explained_with_its_options(vista: Vista, name: str) -> 
     words = " ".join(vista("methods", name).out.split())
     for text in (chosen.method.summary, chosen.method.source.split()[0], *chosen.method.variants):
         assert text in words
-    told = explanations(chosen.method.Config)
+    texts = explanations(chosen.method.Config)
     for option, value in chosen.options.items():
-        assert f"--{method_flag(chosen, option)} {value} {told[option].split()[0]}" in words
+        assert f"--{method_flag(chosen, option)} {value} {texts[option].split()[0]}" in words
     row = json.loads(vista("methods", name, "--json").out)["methods"][0]
     assert row["options"] == json.loads(json.dumps(chosen.options))
 

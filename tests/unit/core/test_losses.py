@@ -8,13 +8,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vista.core.losses import (
+    at_least_float32,
     cross_entropy_and_probs,
     distillation_kl,
     one_hot,
     reduce,
     rows_with_target,
     soft_cross_entropy,
-    wide,
 )
 
 
@@ -216,7 +216,7 @@ def test_half_precision_is_widened_before_the_softmax(dtype: torch.dtype) -> Non
     loss.backward()
     assert logits.grad is not None
     assert logits.grad.dtype == dtype
-    assert wide(torch.zeros(1, dtype=torch.float64)).dtype == torch.float64
+    assert at_least_float32(torch.zeros(1, dtype=torch.float64)).dtype == torch.float64
 
 
 def test_large_logits_do_not_overflow() -> None:

@@ -30,7 +30,7 @@ def test_report_writes_the_page_and_figures_by_name(run: Path, capsys: pytest.Ca
     assert main(["report", str(run), *words]) == 0
     assert Path("page.html").exists()
     assert [p.name for p in Path("figures").iterdir()] == ["forgetting.svg"]
-    assert capsys.readouterr().out.startswith(f"wrote {Path.cwd() / 'page.html'}\n")
+    assert capsys.readouterr().out.startswith(f"Wrote {Path.cwd() / 'page.html'}\n")
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,9 @@ def test_the_default_page_is_in_the_folder_of_what_is_drawn(
     np.savez("folder/theirs.npz", correct=np.ones((2, 3), bool))
     assert main(["report", *paths]) == 0
     first, *following = capsys.readouterr().out.splitlines()
-    assert first == f"wrote {Path.cwd() / page}"
+    assert first == f"Wrote {Path.cwd() / page}"
     judges = paths[0] == "run"  # it has a teacher, the others have no predictions
-    assert following == (["Next: vista review run"] if judges else [])
+    assert following == ["Next: vista review run" if judges else f"Next: vista report {' '.join(paths)} --open"]
     assert Path(page).is_file()
 
 
@@ -77,7 +77,7 @@ def test_figures_alone_write_no_page(run: Path) -> None:
 
 def test_watching_finished_runs_writes_once(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(run), "--watch", "-o", "page.html"]) == 0
-    assert f"wrote {Path.cwd() / 'page.html'}: 1 run, 4 epochs, all finished" in capsys.readouterr().out
+    assert f"Wrote {Path.cwd() / 'page.html'}: 1 run, 4 epochs, all finished" in capsys.readouterr().out
 
 
 def test_watching_a_folder_without_a_run_waits_for_one(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import tempfile
@@ -16,7 +17,7 @@ from fake_records import fake
 from made_runs import write_run
 
 from vista.cli import main
-from vista.reproduce import ledger, load_study, plan, protocol
+from vista.reproduce import ledger, load_study, plan, protocol, study_names
 from vista.reproduce.grid import Cell
 from vista.runs.config import TrainConfig, preset
 from vista.runs.folder import RunFolder
@@ -48,9 +49,28 @@ def test_a_plan_without_missing_runs_shows_no_hours(capsys: pytest.CaptureFixtur
     results = Path(__file__).parents[3] / "results"
     assert main(["reproduce", "beta", "--seeds", "1", "--dry-run", "--results", str(results)]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "every run is in the ledger" in said
+    assert "Every run is in the ledger" in said
     assert "hours on one" not in said
     assert "to be run" not in said
+
+
+@pytest.mark.parametrize("name", ["beta", "table6"])
+def test_a_plan_fits_80_columns_and_ends_with_the_next_command(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["reproduce", name, "--seeds", "1", "--dry-run", "--results", str(tmp_path)]) == 0
+    *lines, following = capsys.readouterr().out.splitlines()
+    assert following == f"Next: vista reproduce {name} --seeds 1 --results {tmp_path}"
+    assert max(map(len, lines)) <= 80
+    assert not any("…" in line for line in lines)
+
+
+def test_the_list_of_tables_separates_names_from_titles(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce"]) == 0
+    *lines, following = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == study_names()
+    assert following == "Next: vista reproduce NAME --dry-run"
 
 
 def test_commands_that_run_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -302,7 +322,10 @@ def test_the_printed_plan_has_seeds_notes_and_hours(
         assert main(["reproduce", name, "--dry-run", *words]) == 0
         said = capsys.readouterr().out
         (hours,) = [line for line in said.splitlines() if "hours on one H200" in line]
-        found = [[cell.strip() for cell in line.split("│")[1:-1]] for line in said.splitlines() if line.startswith("│")]
+        below_rule = re.search(r"─ *\n(.*?)\n *\n", said, re.DOTALL)
+        assert below_rule
+        cells = [re.split(r"\s{2,}", line.strip()) for line in below_rule[1].splitlines()]
+        found = [[*row, ""] if len(row) == 4 else row for row in cells]
         assert float(hours.split()[1]) == pytest.approx(sum(float(row[-1] or 0) for row in found), abs=0.1)
         assert all(bool(row[-1]) == (row[-2] == "to be run") for row in found), "records take no hours"
         return [row[1:4] for row in found]

@@ -165,9 +165,9 @@ def test_a_blob_of_a_checkpoint_that_was_read_before_is_not_taken_for_this_ones(
 def test_a_checkpoint_that_another_process_cannot_read_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its folder may be restored: deleting the parts of others would lose what they hold."""
     Checkpoints(tmp_path).save("epoch-00001-step-0000000", small_state(1), wait=True)
-    told = json.dumps(["state.json is missing", False, "rank 1 on host b"])
+    other = json.dumps(["state.json is missing", False, "rank 1 on host b"])
     with monkeypatch.context() as patch:
-        patch.setattr(collectives, "gather_strings", lambda text: [text, told])
+        patch.setattr(collectives, "gather_strings", lambda text: [text, other])
         with pytest.raises(OSError, match=r"nothing was deleted. rank 1 on host b: state.json is missing. Restore"):
             Checkpoints(tmp_path).load_newest()
     assert_same(Checkpoints(tmp_path).load_newest(), small_state(1))

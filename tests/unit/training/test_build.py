@@ -111,7 +111,7 @@ def test_from_1_on_validation_is_a_number_of_samples(data: str) -> None:
         assert len(labels_and_split(config(data, validation=wanted), source.load(data), None)[1].val) == found
 
 
-def test_the_noise_rate_told_is_that_of_all_labels_drawn(data: str, tmp_path: Path) -> None:
+def test_the_noise_rate_printed_is_that_of_all_labels_drawn(data: str, tmp_path: Path) -> None:
     training = build.build_training(resolve(config(data, "ce", noise="symmetric:0.4")), RunFolder(tmp_path), {})
     assert training.samples.description.noise_rate == 63 / 158, "those held out for validation among them"
 
@@ -175,9 +175,9 @@ def test_what_the_data_hold_out_for_validation_is_used_with_its_own_labels(with_
     assert samples.description.noise_rate == 0.5
     counted = samples.description.samples
     assert counted == {"train": len(data.train_ids), "val": 12, "test": len(data.test_labels)}
-    pictures = torch.from_numpy(data.inputs[60:]).permute(0, 3, 1, 2) / 255
+    pixels = torch.from_numpy(data.inputs[60:]).permute(0, 3, 1, 2) / 255
     mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (data.mean, data.std))
-    torch.testing.assert_close(samples.val.clean(torch.arange(12)).float(), ((pictures - mean) / std).float())
+    torch.testing.assert_close(samples.val.clean(torch.arange(12)).float(), ((pixels - mean) / std).float())
 
 
 def test_what_the_data_hold_out_may_be_left_alone(with_val: str, oblong: str) -> None:

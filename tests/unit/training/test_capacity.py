@@ -35,7 +35,9 @@ def test_needs_of_several_devices_and_of_topk() -> None:
     assert needs(dataclasses.replace(WORK, rate=None)).run is None
 
 
-def test_dry_run_trains_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_trains_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "run"
     words = ["train", "--data", "digits", "--method", "vista-light", "--device", "cpu", "--dry-run", "--out", str(out)]
     assert main([*words, "--json"]) == 0
@@ -44,8 +46,12 @@ def test_dry_run_trains_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert list(printed["needs"]) == ["here (1 CPU)", "8 x 8 GPUs"]
     assert here["state"] == 2 * 10 * printed["workload"]["samples"]
     assert 0 < there["epoch"] < here["epoch"]
+    monkeypatch.setenv("COLUMNS", "80")
     assert main(words) == 0
-    assert "predictions and targets" in capsys.readouterr().out
+    *lines, following = capsys.readouterr().out.splitlines()
+    assert any("predictions and targets" in line for line in lines)
+    assert max(len(line) for line in lines if not line.startswith("Free here")) <= 80  # its path can be long
+    assert following == f"Next: vista train {' '.join(word for word in words[1:] if word != '--dry-run')}"
     assert not out.exists()
 
 

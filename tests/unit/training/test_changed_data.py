@@ -114,7 +114,9 @@ def test_other_inputs_under_the_same_labels_are_refused(by_copy: TrainConfig, tm
     )
 
 
-def test_other_labels_in_the_data_are_told_from_those_of_a_label_file(by_copy: TrainConfig, tmp_path: Path) -> None:
+def test_other_labels_in_the_data_are_distinguished_from_those_of_a_label_file(
+    by_copy: TrainConfig, tmp_path: Path
+) -> None:
     stopped(by_copy, tmp_path / "run", 2, 1)
     rewrite(by_copy, y_train=lambda y: (y + 1) % 10)
     assert f"was trained on other labels than --data {by_copy.data} provides now" in refusal(by_copy, tmp_path / "run")
@@ -185,15 +187,15 @@ def by_folder(tmp_path: Path) -> TrainConfig:
     """A run on a folder of images."""
     rng = np.random.default_rng(0)
     for place in range(60):
-        path = tmp_path / "pictures" / f"class{place % 3}" / f"{place}.png"
+        path = tmp_path / "images" / f"class{place % 3}" / f"{place}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(rng.integers(0, 256, (8, 8), dtype=np.uint8)).save(path)
-    return config(f"folder:{tmp_path / 'pictures'}", "ce", validation=12)
+    return config(f"folder:{tmp_path / 'images'}", "ce", validation=12)
 
 
 def test_other_pictures_in_the_folder_of_a_finished_run_are_refused(by_folder: TrainConfig, tmp_path: Path) -> None:
     train(by_folder, tmp_path / "run")
     assert isinstance(train(by_folder, tmp_path / "run")[0], Finished)
-    picture = tmp_path / "pictures" / "class1" / "31.png"
-    Image.fromarray(np.zeros((8, 8), np.uint8)).save(picture)
+    image = tmp_path / "images" / "class1" / "31.png"
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save(image)
     assert "trained on other inputs than --data folder:" in refusal(by_folder, tmp_path / "run")

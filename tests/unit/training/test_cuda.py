@@ -31,14 +31,14 @@ pytestmark = [
 def config(tmp_path_factory: pytest.TempPathFactory) -> TrainConfig:
     rng, folder = np.random.default_rng(0), tmp_path_factory.mktemp("data")
     labels = np.arange(600) % 10
-    pictures = rng.integers(0, 128, (600, 32, 32, 3)) + rng.integers(0, 128, (10, 32, 32, 3))[labels]
-    path = folder / "pictures.npz"
+    images = rng.integers(0, 128, (600, 32, 32, 3)) + rng.integers(0, 128, (10, 32, 32, 3))[labels]
+    path = folder / "images.npz"
     train_part, test_part = slice(0, 500), slice(500, 600)
     np.savez(
         path,
-        x_train=pictures[train_part].astype(np.uint8),
+        x_train=images[train_part].astype(np.uint8),
         y_train=labels[train_part],
-        x_test=pictures[test_part].astype(np.uint8),
+        x_test=images[test_part].astype(np.uint8),
         y_test=labels[test_part],
     )
     return TrainConfig(
@@ -84,7 +84,7 @@ def test_compiled_steps_agree_with_eager_ones(config: TrainConfig, tmp_path: Pat
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_compiled_training_learns(config: TrainConfig, precision: str, tmp_path: Path) -> None:
-    """Pictures stay where they are: a class of this data is a pattern of pixels."""
+    """Images stay where they are: a class of this data is a pattern of pixels."""
     plain = replace(config, noise="none", padding=0, flip=False, epochs=10, precision=precision)
     job = Job(replace(plain, deterministic=False, compile=True), tmp_path / "run")
     run_jobs([job], lambda _job, _event: None)

@@ -256,7 +256,7 @@ class Driver:
                     self._lose(task, state)
 
     def _lose(self, task: Task, state: str) -> None:
-        """Submit the runs of a task that ended without a word again."""
+        """Submit the runs of a task that ended without reporting them, again."""
         task.over = True
         left = []
         for number, job in task.bundle.jobs:

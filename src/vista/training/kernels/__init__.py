@@ -1,1 +1,1 @@
-"""A training step of residual networks in kernels of our own. Importing its modules needs Triton."""
+"""A training step of residual networks in custom kernels. Importing its modules needs Triton."""

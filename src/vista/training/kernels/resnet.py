@@ -1,4 +1,4 @@
-"""Forward pass, gradients and update of a ResNet-18 or -34 in bf16, in about 170 kernels of our own.
+"""Forward pass, gradients and update of a ResNet-18 or -34 in bf16, in about 170 custom kernels.
 
 Convolutions are implicit matrix products; the sums of BatchNorm come out of them, and one kernel applies it with ReLU
 and shortcut. Weights exist in float32 and in bf16. The optimiser's kernel reads gradients in bf16, updates the float32
