@@ -28,8 +28,8 @@ READ_BY = {  # besides those that every command reads
     "predict": {BEST},
     "export": {folder.METRICS, BEST},
     "export last": {folder.METRICS, folder.WEIGHTS["last"]},
-    "report": REPORT | {folder.TEACHER},
-    "labels": {folder.LABELS, folder.SPLIT, folder.TEACHER},
+    "report": REPORT | {folder.PREDICTIONS},
+    "labels": {folder.LABELS, folder.SPLIT, folder.PREDICTIONS},
 }
 
 
@@ -96,9 +96,9 @@ def test_flipped_bits_are_noticed_by_every_command_that_reads_the_file(
 
 
 def _readers_in_python(file: str) -> list[Callable[[], object]]:
-    """Readers of a file that no command reads."""
-    assert file == folder.PREDICTIONS
-    return [RunFolder(Path("run")).predictions]
+    """Readers of a file that no command reads: the teacher judges labels only where there are no predictions."""
+    assert file == folder.TEACHER
+    return [RunFolder(Path("run")).teacher]
 
 
 def test_a_run_without_a_manifest_is_read_as_before(run: Path, data: str) -> None:
