@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from hypothesis.errors import HypothesisWarning
 from reliability import record
 from trainings import HELD_OUT, TRAINED, config, stopped, train
 
@@ -37,7 +38,9 @@ from vista.runs.checkpoint import BLOBS, FOLDER, Checkpoints
 from vista.runs.folder import RunFolder
 from vista.runs.record import COVERAGE, EPOCHS, TIMINGS
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
+LARGE_REPR = f"ignore:Generating overly large repr:{HypothesisWarning.__module__}.{HypothesisWarning.__name__}"
+# Of a failing input: as an error it would hide the failure.
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900), pytest.mark.filterwarnings(LARGE_REPR)]
 INPUTS = 300  # of each format
 COMMANDS = 30  # inputs of each file that commands are called on
 SAMPLES = TRAINED + HELD_OUT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from vista.core.calibration import SMALLEST
 from vista.files import shell
 from vista.runs.config import TrainConfig
 from vista.runs.description import DataDescription
-from vista.runs.folder import RunFolder, Which
+from vista.runs.folder import WEIGHTS, RunFolder, Which
 
 
 class Calibrated(nn.Module):
@@ -60,7 +61,14 @@ def load_model(
     config = folder.config()
     check_code_is_trusted(config, network)
     built = build_network(config, folder.data())
-    built.load_state_dict(folder.weights(which))
+    try:
+        built.load_state_dict(folder.weights(which))
+    except RuntimeError as error:  # torch lists the names and shapes, a line for each kind of difference
+        differences = "; ".join(line.strip() for line in str(error).splitlines()[1:])
+        path = folder.path / WEIGHTS[which]
+        raise ValueError(
+            f"the weights in {path} do not fit network {config.network!r}: {textwrap.shorten(differences, 300)}"
+        ) from error
     if not calibrated:
         return built.eval()
     temperature = folder.temperature(which)

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from trainings import Trainer, config, ended_as, stopped, train
 
 import vista
 from vista import models
 from vista.cli import main
 from vista.runs.config import TrainConfig
-from vista.runs.folder import RunFolder
+from vista.runs.folder import MANIFEST, RunFolder
 from vista.training import build
 from vista.training.resolve import identity, resolve
 from vista.training.state import TorchRng
@@ -214,3 +214,17 @@ def test_code_that_a_folder_names_is_run_for_those_alone_who_name_it_too(
     for words in commands:
         assert main([*words, "--network", "theirs:net"]) == 0
     assert Path("was_here").exists()
+
+
+def test_weights_that_do_not_fit_are_named(data: str, tmp_path: Path) -> None:
+    """The code of a custom network may have changed since its training; for others a file is damaged."""
+    train(config(data, "ce"), tmp_path / "run")
+    (tmp_path / "run" / MANIFEST).unlink()  # or the checksum would be all that is read
+    path = tmp_path / "run" / "best.safetensors"
+    changed = load_file(path)
+    name = next(name for name, value in changed.items() if value.dim() == 4)
+    changed[name] = changed[name].flatten(1)
+    changed["extra"] = changed.popitem()[1]
+    save_file(changed, path)
+    with pytest.raises(ValueError, match=f"best.safetensors do not fit network .*Missing .*size mismatch for {name}"):
+        vista.load_model(tmp_path / "run")
