@@ -72,6 +72,7 @@ def cluster() -> Iterator[TwoNodes]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_AUTH_MODE", "disabled")
+        patch.setenv("RAY_health_check_timeout_ms", "120000")  # a node of a busy machine answers late and is not lost
         patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(on_ray.__file__).parents[3]), *sys.path]))
         patch.setenv("OMP_NUM_THREADS", "1")
         started = TwoNodes()
