@@ -51,7 +51,7 @@ class CompareFlags(Output):
 
 def run(argv: list[str]) -> int:
     if argv and not argv[0].startswith("-"):
-        return compare_runs.compare(parse(CompareRuns, argv, "compare BEFORE AFTER", compare_runs.ABOUT))
+        return compare_runs.compare(parse(CompareRuns, argv, "compare", compare_runs.ABOUT))
     fields: list[Any] = [("compare", CompareFlags, CompareFlags()), *training_flags(argv, without=("method", "seed"))]
     read: Any = parse(dataclasses.make_dataclass("Compare", fields), argv, "compare", ABOUT)
     flags, given = read.compare, given_fields(argv) | {"method", "options"}

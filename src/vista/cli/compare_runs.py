@@ -56,8 +56,7 @@ def compare(flags: CompareRuns) -> int:
     terminal.print_rows(out, columns, rows, columns[1:], title)
     out.print(
         f"Difference: {100 * found.difference:+.2f} points, standard error {100 * found.standard_error:.2f} over the "
-        "test samples. Seeds differ too: train several before you rely on a small difference.",
-        soft_wrap=True,
+        "test samples. Seeds differ too: train several before you rely on a small difference."
     )
     if found.left_out:
         out.print(

@@ -92,7 +92,7 @@ def choose(spec: str, options: dict[str, Any] | None = None) -> Chosen:
     name, *pairs = spec.split(":")
     known = available()
     if name not in known:
-        raise ValueError(f"unknown method {name!r}; {suggest(name, list(known))} (`vista methods` describes them)")
+        raise ValueError(f"method {name!r} is unknown; {suggest(name, list(known))} (`vista methods` describes them)")
     method = known[name]
     hints = typing.get_type_hints(method.Config)
     texts = {key.replace("-", "_"): text for key, _, text in (pair.partition("=") for pair in pairs)}

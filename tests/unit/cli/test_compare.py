@@ -76,7 +76,7 @@ def test_the_table_names_every_method_and_marks_reconstructions(vista: Vista, sm
     assert "tsd †" in said.out
     assert "† reconstructed" in said.out
     assert "±" not in said.out
-    assert "train loss" not in said.out
+    assert "val acc" not in said.out
 
 
 def test_a_run_that_fails_does_not_stop_the_others(vista: Vista, small: Small) -> None:
@@ -126,7 +126,7 @@ def test_what_two_processes_lack_alike_is_told_once(port: str) -> None:
     ("words", "message"),
     [
         (("--methods", "ce,visat"), "did you mean 'vista'"),
-        (("--methods", "al"), "unknown method 'al'; did you mean 'all'?"),
+        (("--methods", "al"), "method 'al' is unknown; did you mean 'all'?"),
         (("--methods", "all:tau=1"), "all takes no options"),
         (("--methods", ","), "methods must name at least one method"),
         (("--seeds", "0"), "seeds must be at least 1, got 0"),
