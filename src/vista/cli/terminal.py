@@ -116,7 +116,9 @@ def print_rows(
         return
     for first, *others in rows:
         out.print(first, soft_wrap=True)
-        values = [f"{name} {value}".replace(" ", NO_BREAK) for name, value in zip(names[1:], others, strict=True) if value]
+        values = [
+            f"{name} {value}".replace(" ", NO_BREAK) for name, value in zip(names[1:], others, strict=True) if value
+        ]
         lines = textwrap.wrap(visible(", ".join(values)), out.width - 2, break_long_words=False, break_on_hyphens=False)
         for line in lines:
             out.print(f"  {line.replace(NO_BREAK, ' ')}", soft_wrap=True)

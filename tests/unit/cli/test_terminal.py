@@ -211,7 +211,8 @@ def test_rows_that_do_not_fit_keep_each_name_with_its_value(capsys: pytest.Captu
     cells = ["a", *("0.12345678" for _ in range(6))]
     terminal.print_rows(out, ["run", "best val", "last val", "gap", "size", "rate", "loss"], [cells])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "a" and max(map(len, lines)) <= 40
+    assert lines[0] == "a"
+    assert max(map(len, lines)) <= 40
     pairs = [pair for line in lines[1:] for pair in line.strip().rstrip(",").split(", ")]
     names = [f"{name} 0.12345678" for name in ("best val", "last val", "gap", "size", "rate", "loss")]
     assert pairs == names
