@@ -162,7 +162,7 @@ def test_sigterm_before_the_new_runs_began_leaves_the_old_ones(
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-def test_a_name_that_leaves_no_room_for_an_old_run_beside_it_is_refused(vista: Vista, small: Small) -> None:
+def test_a_name_that_leaves_no_room_for_an_old_run_beside_it_is_rejected(vista: Vista, small: Small) -> None:
     longest = "a" * (255 - len("..replaced"))
     assert vista("train", *small, "--out", longest, "--quiet", "--epochs", "2").code == 0
     said = vista("train", *small, "--out", f"{longest}é", "--quiet")
@@ -190,7 +190,7 @@ def test_stopped_while_old_runs_are_moved_it_brings_them_back(
     assert not Path(".run.replaced").exists()
 
 
-def test_an_old_run_that_another_one_needed_is_told_of_too(
+def test_an_old_run_that_another_one_needed_is_reported_too(
     vista: Vista, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ("train", *small, "--method", "ban", "--out", "run", "--quiet")
@@ -308,7 +308,7 @@ def test_another_option_in_the_same_place_is_named(vista: Vista, small: Small) -
     assert "run holds another run, with method='vista' instead of 'ce'" in said.err
 
 
-def test_fresh_refuses_all_or_nothing(vista: Vista, small: Small) -> None:
+def test_fresh_rejects_all_or_nothing(vista: Vista, small: Small) -> None:
     words = ("compare", *small, "--methods", "ce", "--seeds", "2", "--out", "runs", "--quiet")
     assert vista(*words).code == 0
     assert vista("train", *small, "--out", "runs/ce-seed1/mine", "--quiet").code == 0
@@ -399,7 +399,7 @@ def test_resume_of_a_finished_run_says_so(vista: Vista, trained: Path) -> None:
     assert json.loads(vista("resume", str(trained), "--json").out)["run"] == str(trained)
 
 
-def test_resume_of_something_else_is_refused(vista: Vista) -> None:
+def test_resume_of_something_else_is_rejected(vista: Vista) -> None:
     said = vista("resume", "nowhere")
     assert said.code == 2
     assert said.err.startswith("vista: error: nowhere does not exist")
@@ -467,7 +467,7 @@ def test_square_brackets_in_a_name_are_shown(vista: Vista, small: Small, data: s
 
 
 @pytest.mark.parametrize("method", ["ce", "ban"])
-def test_a_refused_run_leaves_nothing_behind(vista: Vista, method: str) -> None:
+def test_a_rejected_run_leaves_nothing_behind(vista: Vista, method: str) -> None:
     said = vista("train", "--data", "npz:nowhere.npz", "--method", method, "--out", "deep/run")
     assert said.code == 2
     assert not Path("deep").exists()
