@@ -1,19 +1,19 @@
 # Two commands: `make demo` shows VISTA at work, `make test` runs the tests. Both set up .venv by themselves.
-# The first that is there; another one by `make PYTHON=...`.
+# The first of these that is installed; choose another with `make PYTHON=...`.
 PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,$(shell command -v $(name))) python3)
 BIN := .venv/bin
-# Everything is installed under the constraints, so that today's run is tomorrow's.
+# Pinned versions, so that an environment can be created again.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 TEST_EXTRAS := report,test,lightning,huggingface,accelerate,skorch,tensorboard,mlflow,wandb,trackio,onnx,tables,datasets,review,webdataset,ray,slurm
 
 .PHONY: demo test test-faults lint types docs browser bench clean
 .DEFAULT_GOAL := help
 
-help:  ## Say what there is.
+help:  ## List the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 .venv/bin/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is not there, or older than 3.11; name another one: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is not installed, or older than 3.11; choose another: make PYTHON=python3.12 ..."; exit 1; }
 	$(PYTHON) -m venv .venv
 
 .venv/core: .venv/bin/python pyproject.toml constraints.txt
@@ -21,7 +21,7 @@ help:  ## Say what there is.
 	$(INSTALL) -e '.[report,review]'
 	@touch $@
 
-# timm is kept apart with its torchvision, which next to a CPU build of torch breaks the import of transformers.
+# timm and its torchvision are in a folder of their own: beside a CPU build of torch they break the import of transformers.
 .venv/all: .venv/core
 	$(INSTALL) -e '.[$(TEST_EXTRAS),dev,docs]'
 	$(INSTALL) --no-deps --target .venv/timm --upgrade timm torchvision
@@ -56,8 +56,8 @@ docs: .venv/all  ## The documentation site, into site/.
 browser:  ## A browser for the tests of the report page (Debian and Ubuntu; needs root).
 	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium >/dev/null; }
 
-bench: .venv/core  ## What is timed on this machine, printed.
+bench: .venv/core  ## Time the core on this machine.
 	$(BIN)/python benchmarks/core.py
 
-clean:  ## Remove what was built here, but no run.
+clean:  ## Remove everything built here; runs stay.
 	rm -rf .venv build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -81,7 +81,7 @@ def test_unknown_option_error_names_known_options(method: str) -> None:
 def test_unknown_method_suggests_close_name(name: str, close: str | None) -> None:
     suggestion = f"did you mean '{close}'[?]" if close else "known: ce, .*"
     suggestion += " [(]`vista methods` describes them[)]"
-    with pytest.raises(ValueError, match=f"^unknown method '{name}'; {suggestion}$"):
+    with pytest.raises(ValueError, match=f"^method '{name}' is unknown; {suggestion}$"):
         choose(name)
 
 

@@ -231,7 +231,7 @@ def through_a_file(state: dict[str, Any]) -> dict[str, Any]:
 
 @settings(max_examples=40)
 @given(stories(missing=True), OPTIONS, st.data())
-def test_a_state_saved_after_any_step_goes_on_as_if_never_saved(
+def test_a_state_saved_after_any_step_continues_as_if_never_saved(
     story: Story, options: dict, data: st.DataObject
 ) -> None:
     """The points between steps, before the first and after the last included."""

@@ -75,7 +75,7 @@ def test_light_coverage_counts_epochs_from_1() -> None:
         (np.array([[0, 1, 2]]), r"correct must be bools, .*of type int64"),
     ],
 )
-def test_what_is_no_history_is_refused(correct, message: str) -> None:
+def test_what_is_no_history_is_rejected(correct, message: str) -> None:
     for function in (functional.marginal_coverage, functional.lifespans, functional.deviation_gap):
         with pytest.raises(ValueError, match="^" + message):
             function(correct)
@@ -272,7 +272,7 @@ LOGITS, SOFT = torch.zeros(3, 3), torch.full((3, 3), 1 / 3)
         ),
     ],
 )
-def test_what_would_be_broadcast_or_give_no_number_is_refused(call: Callable[[], object], message: str) -> None:
+def test_what_would_be_broadcast_or_give_no_number_is_rejected(call: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}"):
         call()
 
@@ -301,7 +301,7 @@ def test_what_would_be_broadcast_or_give_no_number_is_refused(call: Callable[[],
         ),
     ],
 )
-def test_what_is_of_another_kind_is_refused(call: Callable[[], object], message: str) -> None:
+def test_what_is_of_another_kind_is_rejected(call: Callable[[], object], message: str) -> None:
     with pytest.raises(TypeError, match=f"^{message}"):
         call()
 

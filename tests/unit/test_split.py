@@ -117,7 +117,7 @@ def test_the_hash_tells_splits_apart_and_stays_for_ever():
     assert split.hash == "e0f10f30fa1d4df30a2f7a61ea796c28b4df4e6c6c8f6352b8b63394d6f82a57"
 
 
-def test_a_damaged_or_foreign_artefact_is_refused(tmp_path):
+def test_a_damaged_or_foreign_artefact_is_rejected(tmp_path):
     path = tmp_path / "split.safetensors"
     stratified(LABELS, 0.1, 7).save(path)
     content = bytearray(path.read_bytes())

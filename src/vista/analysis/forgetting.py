@@ -14,9 +14,7 @@ Counts = NDArray[np.int64]
 class Forgetting:
     """Forgetting statistics with one entry per sample."""
 
-    epochs_right: Counts  # number of epochs in which it was right
     times_lost: Counts  # number of changes from right to wrong
-    last_right: Counts  # the last epoch in which it was right, 0 if never
     lost: NDArray[np.bool_]  # right at some epoch, wrong at the end
 
 
@@ -36,11 +34,8 @@ def per_sample(correct: NDArray[np.bool_]) -> Forgetting:
     >>> per_sample(np.array([[True, False], [False, True]])).lost
     array([ True, False])
     """
-    epochs = len(correct)
-    ever = correct.any(axis=0)
-    last = np.where(ever, epochs - correct[::-1].argmax(axis=0), 0)
     changes = (correct[:-1] & ~correct[1:]).sum(axis=0)
-    return Forgetting(correct.sum(axis=0), changes, last.astype(np.int64), ever & ~correct[-1])
+    return Forgetting(changes, correct.any(axis=0) & ~correct[-1])
 
 
 def per_class(correct: NDArray[np.bool_], labels: NDArray[np.int64], num_classes: int) -> ByClass:

@@ -112,7 +112,17 @@ def _check_same_validation(one: Group, other: Group) -> None:
 
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
-    """Group runs that differ only in their seeds, in order of appearance, under distinct names."""
+    """Group runs that differ only in their seeds.
+
+    Args:
+        runs: Runs, as from :func:`read_runs`.
+
+    Returns:
+        The groups in order of appearance, under distinct names.
+
+    >>> [group.name for group in group_runs(read_runs(["runs/demo"]))]  # doctest: +SKIP
+    ['ce', 'vista', 'vista-light']
+    """
     found: dict[str, list[Run]] = {}
     for run in runs:
         found.setdefault(_key(run), []).append(run)

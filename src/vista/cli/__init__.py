@@ -27,7 +27,7 @@ COMMANDS = {
         "report": "write a report page of runs, and their figures",
         "labels": "estimate how many labels are wrong, and rank the suspects",
         "review": "go through the labels that look wrong on a local page, and decide",
-        "reproduce": "run the paper's tables and figures, and compare with the paper's numbers",
+        "reproduce": "run the paper's tables and figures, and compare the numbers",
     },
     "What is available": {
         "methods": "list the methods, or explain one and its options",

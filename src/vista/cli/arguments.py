@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import dataclasses
 import functools
-import inspect
 import io
-import itertools
 import re
 import shutil
 import sys
@@ -18,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
+import docstring_parser
 import tyro
 
 from vista.core.validation import suggest
@@ -115,20 +113,10 @@ def _with_help(kind: type) -> type:
 
 
 def explanations(kind: type) -> dict[str, str]:
-    """The docstring of each field of a dataclass and of its bases."""
-    found: dict[str, str] = {}
-    for base in reversed(kind.__mro__[:-1]):
-        try:
-            body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
-        except (OSError, TypeError):  # a class without a source file
-            continue
-        statements = body.body if isinstance(body, ast.ClassDef) else []
-        for line, below in itertools.pairwise(statements):
-            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-                match below:
-                    case ast.Expr(value=ast.Constant(value=str() as text)):
-                        found[line.target.id] = " ".join(text.split())
-    return found
+    """The docstring of each field of a dataclass and of its bases, in one line each."""
+    documented = [docstring_parser.parse_from_object(base) for base in reversed(kind.__mro__[:-1])]
+    fields = [param for one in documented for param in one.params]
+    return {field.arg_name: " ".join((field.description or "").split()) for field in fields}
 
 
 def _parser_error(kind: type, box: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import textwrap
 import time
 import unicodedata
 from collections import deque
@@ -22,7 +23,6 @@ from typing import Any, TextIO
 from rich import box
 from rich.console import Console
 from rich.measure import Measurement
-from rich.padding import Padding
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
@@ -34,8 +34,9 @@ from vista.training.scheduler import Job
 SECONDS_BETWEEN_LINES = 5.0
 SECONDS_OF_PACE = 60.0  # speed is measured over the last minute: it changes after compilation and with other runs
 WIDTH_WITHOUT_TERMINAL = 120
-HEADER = f"{'epoch':>5}  {'lr':>8}  {'train loss':>10}  {'val acc':>7}  {'test acc':>8}  {'beta':>5}  {'anchors':>7}"
+HEADER = f"{'epoch':>5}  {'lr':>8}  {'loss':>7}  {'val acc':>7}  {'test acc':>8}  {'beta':>5}  {'anchors':>7}"
 RECONSTRUCTED = "† reconstructed from a description: the source gives no formula or code"
+NO_BREAK = "\u00a0"
 UNLIMITED = 10_000  # columns: wider than any table
 TEXT_DIRECTION = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # characters that reverse text
 
@@ -115,15 +116,19 @@ def print_rows(
         return
     for first, *others in rows:
         out.print(first, soft_wrap=True)
-        values = [f"{name} {value}" for name, value in zip(names[1:], others, strict=True) if value]
-        out.print(Padding(Text(visible(", ".join(values))), (0, 0, 0, 2)))
+        values = [
+            f"{name} {value}".replace(" ", NO_BREAK) for name, value in zip(names[1:], others, strict=True) if value
+        ]
+        lines = textwrap.wrap(visible(", ".join(values)), out.width - 2, break_long_words=False, break_on_hyphens=False)
+        for line in lines:
+            out.print(f"  {line.replace(NO_BREAK, ' ')}", soft_wrap=True)
 
 
 def epoch_row(line: dict[str, Any]) -> str:
     """An epoch as a row under :data:`HEADER`; a star marks the best validation accuracy so far."""
     beta = f"{line['beta']:.3f}" if "beta" in line else ""
     return (
-        f"{line['epoch']:>5}  {line['lr']:>8.4g}  {line['train_loss']:>10.4f}  {100 * line['val_accuracy']:>7.2f}  "
+        f"{line['epoch']:>5}  {line['lr']:>8.3g}  {line['train_loss']:>7.4f}  {100 * line['val_accuracy']:>7.2f}  "
         f"{100 * line['test_accuracy']:>8.2f}  {beta:>5}  {line.get('anchors', ''):>7}{' *' if line['best'] else ''}"
     ).rstrip()
 

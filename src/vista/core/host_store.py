@@ -32,6 +32,7 @@ from torch import Tensor
 
 from vista.core import collectives, topk
 from vista.core.store import RowsOnDisk
+from vista.files import atomic
 
 BLOCK = 2**23  # bytes written, or sent to another machine, at a time
 AHEAD = 4  # batches that may be gathered ahead, and whose predictions may wait to be written
@@ -486,18 +487,8 @@ def remove_abandoned(parent: Path) -> None:
     host = re.sub(r"[^\w.]", "_", platform.node()) or "host"
     for folder in parent.glob("vista-store-*"):
         match = OWN_FOLDER.fullmatch(folder.name)
-        if match and match["host"] == host and not folder.is_symlink() and not _is_alive(int(match["process"])):
+        if match and match["host"] == host and not folder.is_symlink() and not atomic.is_alive(int(match["process"])):
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # a process of another user
-        pass
-    return True
 
 
 @contextmanager

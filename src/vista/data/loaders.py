@@ -35,6 +35,8 @@ def read_webdataset(shards: Sequence[str | Path], label: str = "cls") -> tuple[l
 
     Returns:
         The key of each sample, and its label ``[N]``: ``labels[i]`` belongs to ``keys[i]``.
+
+    >>> keys, labels = read_webdataset(["train-000.tar", "train-001.tar"])  # doctest: +SKIP
     """
     keys, labels = list[str](), list[int]()
     for shard in shards:
@@ -151,7 +153,13 @@ def index_timm(dataset: Any) -> TimmIndexed:
 
 
 def split_target(target: Tensor | Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """The labels and the indices of a batch from :func:`index_timm`.
+    """Split what the loader gives as the target of a dataset from :func:`index_timm`.
+
+    Args:
+        target: Pairs of label and index, ``[B, 2]`` or two tensors ``[B]``.
+
+    Returns:
+        The labels and the indices, ``[B]`` each.
 
     >>> import torch
     >>> split_target(torch.tensor([[7, 0], [3, 5]]))

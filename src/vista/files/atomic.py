@@ -103,12 +103,13 @@ def _remove_abandoned(path: Path) -> None:
     """Remove temporary files of killed processes of this machine."""
     for left in path.parent.glob(f"{glob.escape(_temporary_prefix(path))}*.tmp"):
         process = left.stem.rpartition("-")[2]
-        if process.isdecimal() and not _is_alive(int(process)):
+        if process.isdecimal() and not is_alive(int(process)):
             with suppress(OSError):  # another process may have removed it
                 left.unlink()
 
 
-def _is_alive(process: int) -> bool:
+def is_alive(process: int) -> bool:
+    """Whether a process of this machine exists."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -43,6 +43,12 @@ def register(method: type[Method]) -> type[Method]:
 
     Returns:
         ``method``, so that this works as a class decorator.
+
+    Example:
+        >>> @register  # doctest: +SKIP
+        ... class Flat(Method):
+        ...     name = "flat"
+        ...     ...
     """
     _registered[method.name] = method
     return method
@@ -61,7 +67,10 @@ def _shipped() -> dict[str, type[Method]]:
 
 
 def available() -> dict[str, type[Method]]:
-    """Return the class of every method name, variants included, sorted by family, then by name.
+    """List the methods by name.
+
+    Returns:
+        The class of every name, variants included, sorted by family, then by name.
 
     Example:
         >>> available()["ps-kd-beta"].name
@@ -92,7 +101,7 @@ def choose(spec: str, options: dict[str, Any] | None = None) -> Chosen:
     name, *pairs = spec.split(":")
     known = available()
     if name not in known:
-        raise ValueError(f"unknown method {name!r}; {suggest(name, list(known))} (`vista methods` describes them)")
+        raise ValueError(f"method {name!r} is unknown; {suggest(name, list(known))} (`vista methods` describes them)")
     method = known[name]
     hints = typing.get_type_hints(method.Config)
     texts = {key.replace("-", "_"): text for key, _, text in (pair.partition("=") for pair in pairs)}

@@ -37,7 +37,6 @@ class Result:
     best: dict[str, Cell]  # at the best validation epoch, where known
     what: str  # which accuracy
     is_over: bool
-    has_baseline: bool
 
     @property
     def difference(self) -> tuple[float, float | None]:
@@ -75,7 +74,6 @@ def result(groups: Sequence[Group], rows: Sequence[Row], accuracy: Sequence[Accu
         best=best,
         what=accuracy[0].what,
         is_over=all(row.planned is None or row.epochs >= row.planned for row in shown),
-        has_baseline=plain is not None and rival is not None,
     )
 
 

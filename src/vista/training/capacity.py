@@ -12,7 +12,6 @@ from vista.runs import checkpoint
 
 LIKELY_STATES = 13  # 12 anchors, the most that tau = 0.01 has kept, and the newest state
 GPUS_PER_NODE = 8
-FLOAT32 = 4
 
 
 @dataclass(frozen=True)

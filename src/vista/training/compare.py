@@ -157,7 +157,7 @@ def _expand_all(methods: Sequence[str]) -> list[str]:
         name, given, _ = method.partition(":")
         known = [*available(), ALL]
         if name not in known:
-            raise ValueError(f"unknown method {name!r}; {suggest(name, known)} (`vista methods` describes them)")
+            raise ValueError(f"method {name!r} is unknown; {suggest(name, known)} (`vista methods` describes them)")
         if name == ALL and given:
             raise ValueError(f"{ALL} takes no options, got {method!r}")
         found += available() if name == ALL else [method]
@@ -240,7 +240,7 @@ def verdict(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if plain is not None:
         sentence += f"; it is {_in_words(_paired(winner, plain), 'cross-entropy (ce)')}"
     elif winner["method"] == "ce":
-        sentence += "; plain cross-entropy needs no method of ours here"
+        sentence += "; plain cross-entropy is enough here"
     return {"winner": winner["method"], "second": second["method"], **found, "sentence": sentence + "."}
 
 

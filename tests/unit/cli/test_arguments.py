@@ -110,7 +110,7 @@ def test_an_option_of_the_method_named_like_one_of_the_training_does_not_touch_i
         (["--data", "digist", "--epochs", "2"], "'digits'"),
     ],
 )
-def test_bad_values_are_refused_in_one_line(vista: Vista, words: list[str], message: str) -> None:
+def test_bad_values_are_rejected_in_one_line(vista: Vista, words: list[str], message: str) -> None:
     said = vista("train", "--device", "cpu", *words)
     assert said.code == 2
     assert said.err.startswith("vista: error: ")

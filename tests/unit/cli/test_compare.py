@@ -76,7 +76,7 @@ def test_the_table_names_every_method_and_marks_reconstructions(vista: Vista, sm
     assert "tsd †" in said.out
     assert "† reconstructed" in said.out
     assert "±" not in said.out
-    assert "train loss" not in said.out
+    assert "val acc" not in said.out
 
 
 def test_a_run_that_fails_does_not_stop_the_others(vista: Vista, small: Small) -> None:
@@ -93,7 +93,7 @@ def test_a_run_that_fails_does_not_stop_the_others(vista: Vista, small: Small) -
     assert "failed" in vista(*words, "--at-once", "1", "--quiet").out
 
 
-def test_one_reason_for_all_failures_is_told_once(vista: Vista) -> None:
+def test_one_reason_for_all_failures_is_reported_once(vista: Vista) -> None:
     said = vista("compare", "--data", "npz:nowhere.npz", "--seeds", "2", "--epochs", "2", "--json")
     assert said.code == 2
     assert said.out == ""
@@ -115,7 +115,7 @@ def test_a_run_that_one_of_two_processes_cannot_make_stops_both(small: Small, po
     assert "± " in first.out
 
 
-def test_what_two_processes_lack_alike_is_told_once(port: str) -> None:
+def test_what_two_processes_lack_alike_is_reported_once(port: str) -> None:
     first, second = in_two_processes(port, "compare", "--data", "npz:nowhere.npz", "--epochs", "2", "--device", "cpu")
     assert (first.code, second.code) == (2, 2)
     assert first.err == f"vista: error: data file nowhere.npz does not exist in {Path.cwd()}; {ROOT_MAY_HELP}\n"
@@ -126,14 +126,14 @@ def test_what_two_processes_lack_alike_is_told_once(port: str) -> None:
     ("words", "message"),
     [
         (("--methods", "ce,visat"), "did you mean 'vista'"),
-        (("--methods", "al"), "unknown method 'al'; did you mean 'all'?"),
+        (("--methods", "al"), "method 'al' is unknown; did you mean 'all'?"),
         (("--methods", "all:tau=1"), "all takes no options"),
         (("--methods", ","), "methods must name at least one method"),
         (("--seeds", "0"), "seeds must be at least 1, got 0"),
         (("--at-once", "0"), "at_once must be at least 1, got 0"),
     ],
 )
-def test_bad_input_is_refused_before_anything_runs(
+def test_bad_input_is_rejected_before_anything_runs(
     vista: Vista, small: Small, words: tuple[str, ...], message: str
 ) -> None:
     said = vista("compare", *small, *words)
@@ -143,7 +143,7 @@ def test_bad_input_is_refused_before_anything_runs(
 
 
 @pytest.mark.parametrize("epoch", [1, 3])  # 3 is the last: no step of that run is left to stop at
-def test_stopped_it_goes_on_by_the_same_command(
+def test_stopped_it_continues_by_the_same_command(
     vista: Vista, small: Small, monkeypatch: pytest.MonkeyPatch, epoch: int
 ) -> None:
     words = ("compare", *small, "--methods", "ce", "--seeds", "2", "--at-once", "1", "--out", "c", "--quiet")

@@ -45,7 +45,7 @@ def test_columns_stand_under_their_heads() -> None:
     assert {name: cells[end] for name, end in heads} == {
         "epoch": "12",
         "lr": "0.05",
-        "train loss": "1.2345",
+        "loss": "1.2345",
         "val acc": "50.00",
         "test acc": "90.50",
         "beta": "0.250",
@@ -199,3 +199,20 @@ def test_a_run_with_an_odd_name_is_followed_live() -> None:
 def test_what_is_no_text_is_shown_escaped() -> None:
     assert terminal.visible("über\n[a]") == "über\n[a]"
     assert terminal.visible("\x1b\t\u202e\udcff") == "\\x1b\\t\\u202e\\udcff"
+
+
+def test_a_small_rate_stays_in_its_column() -> None:
+    row = terminal.epoch_row({**line(12, True), "lr": 0.00085193})
+    assert row.index("1.2345") == terminal.epoch_row(line(12, True)).index("1.2345")
+
+
+def test_rows_that_do_not_fit_keep_each_name_with_its_value(capsys: pytest.CaptureFixture[str]) -> None:
+    out = terminal.PlainConsole(width=40)
+    cells = ["a", *("0.12345678" for _ in range(6))]
+    terminal.print_rows(out, ["run", "best val", "last val", "gap", "size", "rate", "loss"], [cells])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "a"
+    assert max(map(len, lines)) <= 40
+    pairs = [pair for line in lines[1:] for pair in line.strip().rstrip(",").split(", ")]
+    names = [f"{name} 0.12345678" for name in ("best val", "last val", "gap", "size", "rate", "loss")]
+    assert pairs == names

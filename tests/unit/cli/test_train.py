@@ -35,7 +35,7 @@ def test_plain_output_is_rows_without_control_characters(vista: Vista, small: Sm
     assert not CONTROL.search(said.out + said.err)
     rows = re.findall(r"^ +(\d) .*$", said.out, re.MULTILINE)
     assert rows == ["1", "2", "3"]
-    assert "epoch        lr  train loss  val acc  test acc   beta  anchors" in said.out
+    assert "epoch        lr     loss  val acc  test acc   beta  anchors" in said.out
     place = Path("runs/npz-blobs.npz-symmetric-0.2-vista-seed0")
     assert f"Saved in {place}" in said.out
     metrics = json.loads((place / "metrics.json").read_text())
@@ -45,7 +45,7 @@ def test_plain_output_is_rows_without_control_characters(vista: Vista, small: Sm
 def test_quiet_prints_the_result_only(vista: Vista, small: Small) -> None:
     said = vista("train", *small, "--out", "run", "--quiet")
     assert "Saved in run" in said.out
-    assert "train loss" not in said.out
+    assert "val acc" not in said.out
     assert said.err == ""
 
 
@@ -55,7 +55,7 @@ def test_json_is_one_object_and_progress_goes_to_stderr(vista: Vista, small: Sma
     assert result["metrics"] == json.loads(Path("run/metrics.json").read_text())
     assert result["config"] == json.loads(Path("run/config.json").read_text())
     assert result["run"] == "run"
-    assert "train loss" in said.err
+    assert "val acc" in said.err
 
 
 def test_the_same_command_uses_what_is_there_and_fresh_begins_anew(vista: Vista, small: Small) -> None:
@@ -162,7 +162,7 @@ def test_sigterm_before_the_new_runs_began_leaves_the_old_ones(
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-def test_a_name_that_leaves_no_room_for_an_old_run_beside_it_is_refused(vista: Vista, small: Small) -> None:
+def test_a_name_that_leaves_no_room_for_an_old_run_beside_it_is_rejected(vista: Vista, small: Small) -> None:
     longest = "a" * (255 - len("..replaced"))
     assert vista("train", *small, "--out", longest, "--quiet", "--epochs", "2").code == 0
     said = vista("train", *small, "--out", f"{longest}é", "--quiet")
@@ -190,7 +190,7 @@ def test_stopped_while_old_runs_are_moved_it_brings_them_back(
     assert not Path(".run.replaced").exists()
 
 
-def test_an_old_run_that_another_one_needed_is_told_of_too(
+def test_an_old_run_that_another_one_needed_is_reported_too(
     vista: Vista, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ("train", *small, "--method", "ban", "--out", "run", "--quiet")
@@ -308,7 +308,7 @@ def test_another_option_in_the_same_place_is_named(vista: Vista, small: Small) -
     assert "run holds another run, with method='vista' instead of 'ce'" in said.err
 
 
-def test_fresh_refuses_all_or_nothing(vista: Vista, small: Small) -> None:
+def test_fresh_rejects_all_or_nothing(vista: Vista, small: Small) -> None:
     words = ("compare", *small, "--methods", "ce", "--seeds", "2", "--out", "runs", "--quiet")
     assert vista(*words).code == 0
     assert vista("train", *small, "--out", "runs/ce-seed1/mine", "--quiet").code == 0
@@ -399,7 +399,7 @@ def test_resume_of_a_finished_run_says_so(vista: Vista, trained: Path) -> None:
     assert json.loads(vista("resume", str(trained), "--json").out)["run"] == str(trained)
 
 
-def test_resume_of_something_else_is_refused(vista: Vista) -> None:
+def test_resume_of_something_else_is_rejected(vista: Vista) -> None:
     said = vista("resume", "nowhere")
     assert said.code == 2
     assert said.err.startswith("vista: error: nowhere does not exist")
@@ -467,7 +467,7 @@ def test_square_brackets_in_a_name_are_shown(vista: Vista, small: Small, data: s
 
 
 @pytest.mark.parametrize("method", ["ce", "ban"])
-def test_a_refused_run_leaves_nothing_behind(vista: Vista, method: str) -> None:
+def test_a_rejected_run_leaves_nothing_behind(vista: Vista, method: str) -> None:
     said = vista("train", "--data", "npz:nowhere.npz", "--method", method, "--out", "deep/run")
     assert said.code == 2
     assert not Path("deep").exists()

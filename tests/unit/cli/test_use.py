@@ -55,7 +55,7 @@ def test_evaluate_computes_as_precisely_as_the_run_did(vista: Vista, small: tupl
     assert {which: found[which] for which in ("best", "last")} == {which: reported[which] for which in ("best", "last")}
 
 
-def test_evaluate_refuses_data_that_the_run_was_not_trained_on(vista: Vista, trained: Path, data: str) -> None:
+def test_evaluate_rejects_data_that_the_run_was_not_trained_on(vista: Vista, trained: Path, data: str) -> None:
     with np.load(data.removeprefix("npz:")) as file:
         arrays = dict(file)
     arrays["y_train"] = arrays["y_train"][::-1]
@@ -97,7 +97,7 @@ def test_an_array_x_needs_no_labels(vista: Vista, trained: Path, data: str) -> N
     assert Path("new.csv").read_bytes() == Path("test.csv").read_bytes()
 
 
-def test_a_file_without_an_array_x_is_told_what_predict_takes(vista: Vista, trained: Path) -> None:
+def test_the_error_for_a_file_without_x_states_what_predict_takes(vista: Vista, trained: Path) -> None:
     np.savez("new.npz", features=np.zeros((2, 6), np.float32))
     said = vista("predict", str(trained), "--data", "npz:new.npz")
     assert (said.code, said.err) == (
@@ -118,7 +118,7 @@ def test_a_file_without_an_array_x_is_told_what_predict_takes(vista: Vista, trai
         (np.zeros((2, 6), np.int64), "for features, got int64 of shape (2, 6)"),
     ],
 )
-def test_samples_that_do_not_fit_are_refused(vista: Vista, trained: Path, x: np.ndarray, message: str) -> None:
+def test_samples_that_do_not_fit_are_rejected(vista: Vista, trained: Path, x: np.ndarray, message: str) -> None:
     np.savez("new.npz", x=x)
     said = vista("predict", str(trained), "--data", "npz:new.npz", "--device", "cpu")
     assert said.code == 2
@@ -210,7 +210,7 @@ def test_delete_without_a_question(vista: Vista, trained: Path) -> None:
     assert not trained.exists()
 
 
-def test_delete_refuses_what_is_no_run_and_then_deletes_nothing(vista: Vista, trained: Path) -> None:
+def test_delete_rejects_what_is_no_run_and_then_deletes_nothing(vista: Vista, trained: Path) -> None:
     Path("precious").mkdir()
     said = vista("runs", "delete", str(trained), "precious", "--yes")
     assert said.code == 2
@@ -227,7 +227,7 @@ def test_delete_of_a_run_named_twice_deletes_it_once(vista: Vista, trained: Path
     assert said.out.count("Deleted ") == 1
 
 
-def test_delete_refuses_a_run_in_progress(vista: Vista, trained: Path) -> None:
+def test_delete_rejects_a_run_in_progress(vista: Vista, trained: Path) -> None:
     with folder.RunFolder(trained).locked():
         said = vista("runs", "delete", str(trained), "--yes")
     assert said.code == 1
@@ -346,7 +346,7 @@ def test_a_damaged_run_is_listed_as_such_and_can_be_deleted(
 
 
 @pytest.mark.parametrize("lost", ["mean", "std"])
-def test_a_run_that_has_lost_how_pictures_are_normalised_is_refused(
+def test_a_run_that_has_lost_how_images_are_normalised_is_rejected(
     vista: Vista, trained: Path, small: tuple[str, ...], lost: str
 ) -> None:
     data = json.loads((trained / "data.json").read_text())
@@ -365,7 +365,7 @@ def test_a_damaged_run_is_not_called_finished_first(vista: Vista, trained: Path)
     assert "trained/metrics.json" in said.err
 
 
-def test_metrics_that_lack_a_number_are_refused(vista: Vista, trained: Path, small: tuple[str, ...]) -> None:
+def test_metrics_that_lack_a_number_are_rejected(vista: Vista, trained: Path, small: tuple[str, ...]) -> None:
     metrics = json.loads((trained / "metrics.json").read_text())
     del metrics["last"]["val"]["nll"]
     (trained / "metrics.json").write_text(json.dumps(metrics))
@@ -375,7 +375,7 @@ def test_metrics_that_lack_a_number_are_refused(vista: Vista, trained: Path, sma
         assert "trained/metrics.json is damaged: last.val.nll must be a number, got None" in said.err
 
 
-def test_options_of_another_kind_are_refused(vista: Vista, trained: Path) -> None:
+def test_options_of_another_kind_are_rejected(vista: Vista, trained: Path) -> None:
     config = json.loads((trained / "config.json").read_text())
     (trained / "config.json").write_text(json.dumps({**config, "options": {"tau": "two"}}))
     said = vista("evaluate", "trained", "--device", "cpu")
@@ -384,7 +384,7 @@ def test_options_of_another_kind_are_refused(vista: Vista, trained: Path) -> Non
 
 
 @pytest.mark.parametrize("command", ["evaluate", "predict"])
-def test_an_unknown_device_is_refused(vista: Vista, trained: Path, data: str, command: str) -> None:
+def test_an_unknown_device_is_rejected(vista: Vista, trained: Path, data: str, command: str) -> None:
     more = ("--data", data) if command == "predict" else ()
     said = vista(command, "trained", "--device", "gpu", *more)
     assert said.code == 2
@@ -475,7 +475,7 @@ def write_images(*names: str, mode: str = "RGB") -> None:
         Image.new(mode, (8, 8), 7 * value if mode == "L" else (7 * value, 0, 0)).save(name)
 
 
-def test_of_a_new_folder_every_picture_is_predicted_and_named(vista: Vista) -> None:
+def test_of_a_new_folder_every_image_is_predicted_and_named(vista: Vista) -> None:
     write_images(*(f"own/{name}/{number}.png" for name in ("a", "b") for number in range(10)))
     words = ("--data", "folder:own", "--epochs", "2", "--batch-size", "8", "--device", "cpu", "--out", "run", "--quiet")
     assert vista("train", *words).code == 0
@@ -524,7 +524,7 @@ def test_paths_need_no_kind_and_may_come_from_stdin(vista: Vista, monkeypatch: p
     assert table.out.splitlines()[1].split(",")[1:3] == [listed[0]["label"], listed[0]["confidence"]]
 
 
-def test_suspects_among_the_pictures_of_a_folder_are_named_by_their_file(vista: Vista) -> None:
+def test_suspects_among_the_images_of_a_folder_are_named_by_their_file(vista: Vista) -> None:
     names = [f"own/{name}/{number:02d}.png" for name in ("a", "=b") for number in range(20)]
     write_images(*names)
     words = ("--data", "folder:own", "--noise", "symmetric:0.3", "--epochs", "3", "--batch-size", "8")
@@ -559,7 +559,7 @@ def test_suspects_among_the_pictures_of_a_folder_are_named_by_their_file(vista: 
 
 
 @pytest.mark.filterwarnings("default")
-def test_listed_labels_that_are_believed_stay_and_this_is_told(vista: Vista, trained: Path) -> None:
+def test_listed_labels_that_are_believed_stay_and_this_is_reported(vista: Vista, trained: Path) -> None:
     run = folder.RunFolder(trained)
     labelled = len(run.split().train)
     said = vista("labels", str(trained), "--top", str(labelled), "--clean", "clean.csv", "--json")
@@ -573,7 +573,7 @@ def test_listed_labels_that_are_believed_stay_and_this_is_told(vista: Vista, tra
     assert vista("labels", str(trained), "--top", str(labelled), "--clean", "clean.csv", "--drop").err == ""
 
 
-def test_a_teacher_that_is_the_labels_themselves_is_told_of(vista: Vista, data: str) -> None:
+def test_a_teacher_that_is_the_labels_themselves_is_reported(vista: Vista, data: str) -> None:
     words = ("--data", data, "--noise", "symmetric:0.2", "--epochs", "2", "--lr", "1e-9", "--device", "cpu")
     assert vista("train", *words, "--method", "vista", "--tau", "0.9", "--out", "run", "--quiet").code == 0
     for name in ("predictions.safetensors", "manifest.json"):  # a run of an earlier version
@@ -583,9 +583,7 @@ def test_a_teacher_that_is_the_labels_themselves_is_told_of(vista: Vista, data: 
 
 
 @pytest.mark.filterwarnings("default")
-def test_a_validation_set_of_the_users_own_is_used_unless_told_otherwise(
-    vista: Vista, small: tuple[str, ...], data: str
-) -> None:
+def test_a_custom_validation_set_is_used_by_default(vista: Vista, small: tuple[str, ...], data: str) -> None:
     with np.load(data.removeprefix("npz:")) as file:
         np.savez("mine.npz", **file, x_val=file["x_test"], y_val=file["y_test"])
         trained, tested = len(file["y_train"]), len(file["y_test"])

@@ -99,13 +99,13 @@ def test_word_boundaries_do_not_matter(m: int) -> None:
 
 
 @pytest.mark.parametrize("tau", [-0.01, 1.0, 1.5, float("nan"), float("inf")])
-def test_a_tau_that_is_no_fraction_is_refused(tau: float) -> None:
+def test_a_tau_that_is_no_fraction_is_rejected(tau: float) -> None:
     with pytest.raises(ValueError, match=rf"^tau must be .*0 <= tau < 1.*got {tau}"):
         marginal_coverage(np.ones((1, 3), np.bool_), tau)
     with pytest.raises(ValueError, match=rf"^tau must be .*got {tau}"):
         light_coverage(np.ones((1, 3), np.bool_), tau)
 
 
-def test_an_unknown_order_is_refused() -> None:
+def test_an_unknown_order_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"^order must be one of accuracy, newest, got 'oldest'"):
         marginal_coverage(np.ones((1, 3), np.bool_), order="oldest")  # type: ignore[arg-type]

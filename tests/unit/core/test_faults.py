@@ -38,14 +38,14 @@ def test_bad_rows_go_to_the_spare_row_and_good_ones_beside_them_stay(fault: Firs
 
 
 @pytest.mark.parametrize(("place", "side"), [(-3, "below 0"), (5, "above 4"), (10**12, "above 4")])
-def test_a_bad_index_is_told_with_its_side_and_epoch(fault: FirstFault, place: int, side: str) -> None:
+def test_a_bad_index_is_reported_with_its_side_and_epoch(fault: FirstFault, place: int, side: str) -> None:
     fault.redirect(torch.tensor([1, place]), SIZE, None)
     with pytest.raises(IndexError, match=f"index must be 0 to 4, got a value {side} in epoch 7"):
         fault.raise_if_any(7, SIZE)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_bad_logits_are_told_with_their_sample(fault: FirstFault, value: float) -> None:
+def test_bad_logits_are_reported_with_their_sample(fault: FirstFault, value: float) -> None:
     assert fault.redirect(torch.tensor([3, 0, 4, 1]), SIZE, logits(2, value=value)).tolist() == [3, 0, SIZE, 1]
     with pytest.raises(
         FloatingPointError, match="got NaN or infinity in epoch 2, first for sample 4; its prediction was not stored"
@@ -53,7 +53,7 @@ def test_bad_logits_are_told_with_their_sample(fault: FirstFault, value: float) 
         fault.raise_if_any(2, SIZE)
 
 
-def test_the_first_call_with_a_fault_is_the_one_that_is_told(fault: FirstFault) -> None:
+def test_the_first_call_with_a_fault_is_the_one_that_is_reported(fault: FirstFault) -> None:
     fault.redirect(torch.tensor([0, 1, 2, 3]), SIZE, logits())
     fault.redirect(torch.tensor([0, 1, 2, 3]), SIZE, logits(3))
     fault.redirect(torch.tensor([0, 1, 2, 3]), SIZE, logits(0))
@@ -74,7 +74,7 @@ def test_a_bad_row_at_a_bad_index_is_a_bad_index(fault: FirstFault) -> None:
         fault.raise_if_any(1, SIZE)
 
 
-def test_what_was_told_is_forgotten_and_the_next_fault_is_told_again(fault: FirstFault) -> None:
+def test_what_was_reported_is_forgotten_and_the_next_fault_is_reported_again(fault: FirstFault) -> None:
     fault.redirect(torch.tensor([-1]), SIZE, None)
     with pytest.raises(IndexError):
         fault.raise_if_any(1, SIZE)

@@ -224,7 +224,7 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
         make(store="host", store_dir=tmp_path / "file")
 
 
-def test_a_store_of_another_name_is_refused() -> None:
+def test_a_store_of_another_name_is_rejected() -> None:
     with pytest.raises(ValueError, match="store must be one of auto, device, host, got 'disk'"):
         make(store="disk")
 

@@ -227,7 +227,7 @@ def test_large_logits_do_not_overflow() -> None:
     assert torch.equal(logits.grad, torch.tensor([[1.0, -1.0, 0.0]]))
 
 
-def test_an_unknown_reduction_is_refused(logits: Tensor) -> None:
+def test_an_unknown_reduction_is_rejected(logits: Tensor) -> None:
     with pytest.raises(ValueError, match=r"^reduction must be one of mean, sum, none, got 'average'"):
         reduce(logits[:, 0], "average", None)  # type: ignore[arg-type]
 

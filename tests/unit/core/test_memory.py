@@ -40,7 +40,7 @@ def test_a_container_has_what_its_limit_leaves(tmp_path: Path, folder: str, file
     assert store.free_in_container(tmp_path) == 2500
 
 
-def test_where_there_is_no_limit_none_is_told(tmp_path: Path) -> None:
+def test_where_there_is_no_limit_none_is_reported(tmp_path: Path) -> None:
     assert store.free_in_container(tmp_path) is None
     (tmp_path / "memory.max").write_text("max\n")
     (tmp_path / "memory.current").write_text("3000\n")

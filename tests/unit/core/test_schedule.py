@@ -69,6 +69,6 @@ def test_fixed_is_its_value_in_every_epoch() -> None:
         ),
     ],
 )
-def test_what_could_not_run_is_refused_by_name(arguments, message: str) -> None:
+def test_what_could_not_run_is_rejected_by_name(arguments, message: str) -> None:
     with pytest.raises(ValueError, match="^" + message):
         beta(**arguments)

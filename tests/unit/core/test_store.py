@@ -96,7 +96,7 @@ def test_few_of_the_anchors_that_tau_allows_are_reserved() -> None:
 
 
 @pytest.mark.parametrize("kind", ["auto", "host"])
-def test_only_what_fits_nowhere_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: store.Store) -> None:
+def test_only_what_fits_nowhere_is_rejected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: store.Store) -> None:
     """A state of 100 x 10 is 2000 bytes: three of them, and the targets, or their files."""
     size, needed = (100, 10, 200, 0.0, CPU, tmp_path), 2 * (3 + WORKING_TABLES) * 2000
     monkeypatch.setattr(store.shutil, "disk_usage", lambda folder: SimpleNamespace(free=6000))

@@ -105,7 +105,7 @@ def test_blend_goes_from_the_label_to_the_teacher() -> None:
     torch.testing.assert_close(blend(hard, soft, 0.3)[0], torch.tensor([0.8, 0.1, 0.1]))
 
 
-def test_a_teacher_of_nobody_is_refused() -> None:
+def test_a_teacher_of_nobody_is_rejected() -> None:
     with pytest.raises(ValueError, match="weights must name at least one state, got none"):
         teacher(predictions(2, 3, 4), {})
 

@@ -58,7 +58,7 @@ def test_no_numbers_at_all_are_whole_numbers() -> None:
         (None, TypeError, r"index must be .*got a NoneType without plain numbers"),
     ],
 )
-def test_other_than_one_whole_number_a_sample_is_refused(values, kind, message: str) -> None:
+def test_other_than_one_whole_number_a_sample_is_rejected(values, kind, message: str) -> None:
     with pytest.raises(kind, match="^" + message):
         as_integers(values, "index")
 

@@ -229,7 +229,7 @@ def test_where_targets_of_ones_own_left_nothing_remembered_the_warning_says_so()
     assert summary.event.endswith("the next targets are the labels"), "one does not hide the other"
 
 
-def test_a_sample_that_was_not_seen_is_told_and_carries_its_last_prediction() -> None:
+def test_a_sample_that_was_not_seen_is_reported_and_carries_its_last_prediction() -> None:
     vista = make()
     first, second = drawn(N, 0), drawn(3, 1)
     train(vista, first[:6], ALL[:6])
@@ -449,7 +449,7 @@ def test_a_fixed_schedule_may_start_on_a_uniform_teacher() -> None:
 
 
 @pytest.mark.parametrize("start", ["hard", "uniform"])
-def test_without_an_anchor_the_next_targets_are_the_labels_and_the_event_is_told(start: str) -> None:
+def test_without_an_anchor_the_next_targets_are_the_labels_and_the_event_is_reported(start: str) -> None:
     vista = make(schedule="fixed", value=1.0, tau=0.5, start=start)
     train(vista, drawn(N, 0))
     assert vista.end_epoch(right(0, 1, 2, 3)).event is None
@@ -564,7 +564,7 @@ OTHER: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("options", "message"), OTHER, ids=[next(iter(options)) for options, _ in OTHER])
-def test_a_state_of_another_training_is_refused_by_name(options: dict[str, Any], message: str) -> None:
+def test_a_state_of_another_training_is_rejected_by_name(options: dict[str, Any], message: str) -> None:
     vista = make(**options)
     before = vista.state_dict()
     with pytest.raises(ValueError, match="^the state was made with " + message):
@@ -573,7 +573,7 @@ def test_a_state_of_another_training_is_refused_by_name(options: dict[str, Any],
 
 
 @pytest.mark.parametrize("version", [0, 3, None, "1"])
-def test_a_state_of_another_format_is_refused(version: Any) -> None:
+def test_a_state_of_another_format_is_rejected(version: Any) -> None:
     vista = make()
     before = vista.state_dict()
     with pytest.raises(ValueError, match=rf"the state must have format 1 or 2, got {version!r}"):
@@ -582,7 +582,7 @@ def test_a_state_of_another_format_is_refused(version: Any) -> None:
 
 
 @pytest.mark.parametrize("state", [None, [1], "state.pt"])
-def test_what_is_no_state_is_refused(state: Any) -> None:
+def test_what_is_no_state_is_rejected(state: Any) -> None:
     with pytest.raises(TypeError, match=rf"state must be the result of state_dict\(\), got a {type(state).__name__}"):
         make().load_state_dict(state)
 
@@ -764,7 +764,7 @@ def test_bad_first_logits_do_not_settle_the_device() -> None:
     train(vista, drawn(N, 0))
 
 
-def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_is_not_there_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for attempt in (lambda: make(device="cuda:1"), lambda: make().to("cuda:1")):
         with pytest.raises(ValueError, match=r"device must be 'cpu' without a CUDA device, got 'cuda:1'"):
@@ -828,7 +828,7 @@ BAD_OPTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("options", "kind", "message"), BAD_OPTIONS, ids=[str(o) for o, _, _ in BAD_OPTIONS])
-def test_options_that_could_not_run_are_refused_by_name(options, kind, message: str) -> None:
+def test_options_that_could_not_run_are_rejected_by_name(options, kind, message: str) -> None:
     with pytest.raises(kind, match="^" + message):
         make(**options)
 
@@ -995,7 +995,7 @@ BAD_CALLS: dict[str, tuple[Callable[[Vista], Any], type[Exception], str]] = {
 
 @pytest.mark.parametrize(("call", "kind", "message"), BAD_CALLS.values(), ids=BAD_CALLS.keys())
 @pytest.mark.parametrize("record", ["train", "eval"])
-def test_bad_input_is_refused_by_name_and_nothing_changes(call, kind, message: str, record: str) -> None:
+def test_bad_input_is_rejected_by_name_and_nothing_changes(call, kind, message: str, record: str) -> None:
     vista = in_the_middle(record=record)
     before, targets = through_a_file(vista.state_dict()), vista.targets(ALL)
     with pytest.raises(kind, match="^" + message):
@@ -1016,7 +1016,7 @@ def test_bad_input_is_refused_by_name_and_nothing_changes(call, kind, message: s
         ),
     ],
 )
-def test_bad_train_logits_are_refused_by_name_and_nothing_changes(logits: Tensor, kind, message: str) -> None:
+def test_bad_train_logits_are_rejected_by_name_and_nothing_changes(logits: Tensor, kind, message: str) -> None:
     vista = in_the_middle(record="eval")
     before = through_a_file(vista.state_dict())
     with pytest.raises(kind, match="^" + message):

@@ -75,7 +75,7 @@ def test_an_error_leaves_what_was_there_and_no_temporary_file(
         assert f"cannot write {tmp_path / 'a'}: No space left on device" in str(raised.value)
 
 
-def test_a_folder_that_is_gone_is_told_as_that(tmp_path: Path) -> None:
+def test_a_folder_that_is_gone_is_reported_as_such(tmp_path: Path) -> None:
     """Not by the temporary file, which was never there to be taken away."""
     with pytest.raises(FileNotFoundError, match=f"cannot write {tmp_path / 'gone' / 'a'}: No such file or directory"):
         atomic.write(tmp_path / "gone" / "a", b"content")

@@ -36,7 +36,7 @@ def test_what_is_no_npz_is_named(tmp_path, content):
 
 
 @pytest.mark.parametrize("content", [b"", b"id,label\n0,1\n", pickle.dumps(Bomb())], ids=["empty", "text", "pickle"])
-def test_nobody_is_told_to_trust_what_is_no_archive(tmp_path, content):
+def test_no_message_advises_to_trust_what_is_no_archive(tmp_path, content):
     path = tmp_path / "a.npz"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=r": it is not an \.npz archive, as numpy\.savez writes it$"):

@@ -1,4 +1,4 @@
-"""Tables with text from outside, in files that people open in a spreadsheet."""
+"""Tables with foreign text, in files that people open in a spreadsheet."""
 
 import csv
 import io

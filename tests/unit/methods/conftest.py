@@ -1,12 +1,15 @@
 """Fixtures for tests of single methods: a small task, a hand-made batch, a one-layer network.
 
-Each fixture returns the class or function of its name: ``def test_it(make_task, FakeBatch, Linear5)``.
+Most fixtures return the class or function of their name: ``def test_it(make_task, FakeBatch, Linear5)``. Tests can
+import modules of this folder, such as ``by_hand``.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from vista.methods.base import Task
+from vista.models import build
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 
 def _make_task(
@@ -97,3 +103,15 @@ def FakeBatch() -> type[_FakeBatch]:
 @pytest.fixture
 def Linear5() -> type[_Linear5]:
     return _Linear5
+
+
+@pytest.fixture
+def network() -> nn.Module:
+    """A network with four stages."""
+    return build("tiny-staged", num_classes=5, in_channels=1, image_size=8)
+
+
+@pytest.fixture
+def batch(FakeBatch: type[_FakeBatch]) -> _FakeBatch:
+    """Four images for ``network``."""
+    return FakeBatch(torch.randn(4, 1, 8, 8, generator=torch.Generator().manual_seed(1)), [0, 3, 5, 9])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from by_hand import softmax
 
 from vista.methods import choose
 from vista.methods.selc import NEUTRAL
@@ -13,11 +14,6 @@ from vista.methods.selc import NEUTRAL
 def make(task, network, **options):
     chosen = choose("selc", options)
     return chosen.method(task, network, chosen.config)
-
-
-def softmax(z):
-    e = np.exp(z - z.max(1, keepdims=True))
-    return e / e.sum(1, keepdims=True)
 
 
 def inputs(seed, rows=3):

@@ -30,11 +30,6 @@ def task(make_task):
     return make_task(val_labels=torch.zeros(10, dtype=torch.long), epochs=EPOCHS)
 
 
-@pytest.fixture
-def network():
-    return build("tiny-staged", num_classes=5, in_channels=1, image_size=8)
-
-
 def images():
     generator = torch.Generator().manual_seed(0)
     return iter([3 * torch.randn(6, 1, 8, 8, generator=generator) + 1, torch.randn(6, 1, 8, 8, generator=generator)])

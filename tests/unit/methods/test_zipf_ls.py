@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from by_hand import softmax
 
 from vista.methods import choose
 from vista.methods.zipf_ls import NEUTRAL, compute_zipf_mass, compute_zipf_term, count_votes, drop_target
@@ -12,11 +13,6 @@ from vista.models import build
 def make(task, network, **options):
     chosen = choose("zipf-ls", options)
     return chosen.method(task, network, chosen.config)
-
-
-def softmax(z):
-    e = np.exp(z - z.max(1, keepdims=True))
-    return e / e.sum(1, keepdims=True)
 
 
 def normal(*shape, seed=1):

@@ -154,7 +154,7 @@ def test_human_labels_are_found_below_the_root(tmp_path, monkeypatch):
     assert np.array_equal(noise.make("human", LABELS, 10, 0).given, noisy)
 
 
-def test_human_labels_of_other_data_are_refused(tmp_path, monkeypatch):
+def test_human_labels_of_other_data_are_rejected(tmp_path, monkeypatch):
     monkeypatch.delenv("VISTA_DATA", raising=False)
     with pytest.raises(FileNotFoundError, match="vista data get cifar100n"):
         noise.make("human", LABELS, 10, 0)
@@ -177,7 +177,7 @@ def test_a_byte_that_is_no_text_is_named_by_its_line(tmp_path):
         label_files.read_label_file(tmp_path / "l.csv", LABELS, 10)
 
 
-def test_a_line_that_is_about_another_file_than_its_id_is_refused(tmp_path):
+def test_a_line_that_is_about_another_file_than_its_id_is_rejected(tmp_path):
     """Ids are places: where a file has come or gone, they are other samples'."""
     files = [f"ant/{number}.png" for number in range(len(LABELS))]
     files[2] = "=bee/2.png"

@@ -207,7 +207,7 @@ def test_saved_and_loaded_is_the_same(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["noise.safetensors"]
 
 
-def test_a_damaged_or_foreign_artefact_is_refused(tmp_path):
+def test_a_damaged_or_foreign_artefact_is_rejected(tmp_path):
     path = tmp_path / "noise.safetensors"
     noise.make("symmetric:0.4", LABELS, 10, 3).save(path)
     content = bytearray(path.read_bytes())

@@ -212,7 +212,7 @@ def test_what_a_killed_process_left_half_written_is_cleared(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("manifest", [None, "{", "[]"], ids=["missing", "cut short", "of another kind"])
-def test_damage_while_a_run_goes_on_does_not_stop_it(tmp_path: Path, manifest: str | None) -> None:
+def test_damage_while_a_run_continues_does_not_stop_it(tmp_path: Path, manifest: str | None) -> None:
     """What a checkpoint needs whose manifest is gone is not known: until it is old itself, nothing is deleted."""
     checkpoints = Checkpoints(tmp_path)
     for epoch, left in enumerate([2, 3, 3], 1):
@@ -334,7 +334,7 @@ def test_an_undamaged_run_ends_as_one_never_stopped(data: str, copied: Path, who
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", [STATE, TENSORS, MANIFEST, "blob"])
-def test_a_damaged_checkpoint_is_refused_by_name_and_the_one_before_is_used(
+def test_a_damaged_checkpoint_is_rejected_by_name_and_the_one_before_is_used(
     data: str, copied: Path, whole: dict[str, str], name: str, kind: str
 ) -> None:
     damage(file_of(copied, name), kind)
@@ -391,7 +391,7 @@ def test_a_damaged_blob_is_written_anew(data: str, copied: Path) -> None:
     ("field", "value", "said"),
     [("format", 99, "has format 99, but this version reads 1"), ("processes", 2, "-rank1 is damaged: .*2 processes")],
 )
-def test_what_this_version_or_start_cannot_read_is_refused_not_overwritten(
+def test_what_this_version_or_start_cannot_read_is_rejected_not_overwritten(
     data: str, copied: Path, field: str, value: int, said: str
 ) -> None:
     folder = copied / FOLDER / NEWEST

@@ -22,7 +22,7 @@ def drawn(seed: int) -> list[float]:
 
 
 @pytest.mark.parametrize("name", ["seed", "noise_seed", "split_seed"])
-def test_a_seed_that_would_draw_what_another_one_draws_is_refused(name: str) -> None:
+def test_a_seed_that_would_draw_what_another_one_draws_is_rejected(name: str) -> None:
     assert TrainConfig(**{name: MAX_SEED}) != TrainConfig(**{name: MAX_SEED - 1})
     with pytest.raises(ValueError, match=f"{name} must be between 0 and {MAX_SEED}, got {MAX_SEED + 1}"):
         TrainConfig(**{name: MAX_SEED + 1})

@@ -57,7 +57,7 @@ def test_best_is_the_first_epoch_of_highest_validation_accuracy(finished: RunFol
     assert finished.metrics()["last"]["val"]["top1"] == accuracies[-1]
 
 
-def test_another_which_is_refused(finished: RunFolder) -> None:
+def test_another_which_is_rejected(finished: RunFolder) -> None:
     with pytest.raises(ValueError, match="which must be 'best' or 'last', got 'first'"):
         vista.load_model(finished.path, "first")  # type: ignore[arg-type]
 
@@ -195,7 +195,7 @@ def test_a_teacher_file_without_the_teacher_is_named(tmp_path: Path) -> None:
         RunFolder(tmp_path).teacher()
 
 
-def test_a_second_process_is_refused_naming_the_first(data: str, tmp_path: Path, trainer: Trainer) -> None:
+def test_a_second_process_is_rejected_naming_the_first(data: str, tmp_path: Path, trainer: Trainer) -> None:
     with RunFolder(tmp_path / "run").locked():
         ended = trainer.try_to(config(data), tmp_path / "run")
         assert ended.failed
@@ -228,7 +228,7 @@ def test_a_run_is_as_large_as_what_is_its_own(tmp_path: Path) -> None:
     assert [run.size() for run in find_runs(tmp_path)] == [2 + 5, 102]
 
 
-def test_what_no_training_put_into_the_folder_is_told_from_what_it_did(data: str, tmp_path: Path) -> None:
+def test_foreign_files_of_a_folder_are_distinguished_from_those_of_a_run(data: str, tmp_path: Path) -> None:
     """A notebook beside TensorBoard's files and a repository are somebody's; half-written files are the run's."""
     run = RunFolder.open(stopped(config(data), tmp_path / "run", 2, 1))
     shutil.copytree(run.path, run.path / "earlier" / "teacher")

@@ -50,7 +50,7 @@ def test_a_lock_takes_no_more_than_it_made_and_bears_that_all_is_gone(tmp_path: 
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="no folder can be made in /proc, which does not exist here")
-def test_a_place_that_takes_no_folder_is_told_by_its_option() -> None:
+def test_a_path_that_takes_no_folder_is_reported_with_its_option() -> None:
     with (
         pytest.raises(
             FileNotFoundError, match=r"^/proc/x cannot be written to: No such file .*; choose another --out$"

@@ -181,7 +181,7 @@ def test_sizes_that_are_not_those_of_the_bits_are_named(tmp_path: Path, sizes: o
         Record.read(tmp_path)
 
 
-def test_another_version_is_refused_by_name(tmp_path: Path) -> None:
+def test_another_version_is_rejected_by_name(tmp_path: Path) -> None:
     filled(1).write(tmp_path)
     arrays = {name: filled(1).packed(name) for name in SIZES}
     (tmp_path / COVERAGE).write_bytes(array_file.to_bytes(arrays, FORMAT, "99", sizes=SIZES))

@@ -92,7 +92,7 @@ def test_errors_are_raised() -> None:
         vista.train(epohcs=3)
     with pytest.raises(ValueError, match="out must be the path of a folder, got ''"):
         vista.train(out="")
-    with pytest.raises(ValueError, match="unknown method 'foo'; known: ce, "):
+    with pytest.raises(ValueError, match="method 'foo' is unknown; known: ce, "):
         vista.train(method="foo")
     with pytest.raises(FileNotFoundError, match=r"nowhere\.npz does not exist"):
         vista.train(data="npz:nowhere.npz", device="cpu")

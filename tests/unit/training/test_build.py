@@ -56,7 +56,7 @@ def test_a_step_is_made_as_the_options_say_for_the_methods_own_weights_too(data:
     "changes",
     [{"data": "npz:nothere.npz"}, {"noise": "file:nothere.csv"}, {"method": "ban", "data": "npz:nothere.npz"}],
 )
-def test_a_run_that_is_refused_at_once_leaves_no_folder(data: str, tmp_path: Path, changes: dict[str, str]) -> None:
+def test_a_run_that_is_rejected_at_once_leaves_no_folder(data: str, tmp_path: Path, changes: dict[str, str]) -> None:
     with pytest.raises(FileNotFoundError):
         train(config(**{"data": data, **changes}), tmp_path / "runs" / "new" / "run")
     assert list(tmp_path.iterdir()) == []
@@ -126,7 +126,7 @@ def test_a_batch_larger_than_the_data_takes_no_more_room_than_these(data: str, t
     assert len(training.loader.order) == len(training.samples.train)
 
 
-def test_pictures_for_statistics_come_in_no_batch_of_one(
+def test_images_for_statistics_come_in_no_batch_of_one(
     data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     training = build.build_training(resolve(config(data, "ce")), RunFolder(tmp_path), {})
@@ -202,7 +202,7 @@ def test_own_samples_for_validation_that_have_no_label_are_not_used(with_val: st
 
 
 @pytest.mark.parametrize("network", ["mlp", "small-cnn", "tiny-staged"])
-def test_pictures_need_not_be_square(oblong: str, tmp_path: Path, network: str) -> None:
+def test_images_need_not_be_square(oblong: str, tmp_path: Path, network: str) -> None:
     train(config(oblong, "ce", network=network, noise="none", batch_size=8, validation=10), tmp_path / "run")
     assert (tmp_path / "run" / "metrics.json").exists()
 

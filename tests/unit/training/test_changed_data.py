@@ -63,7 +63,7 @@ def refusal(configuration: TrainConfig, out: Path) -> str:
 
 @pytest.mark.parametrize("method", ["ce", "vista"])
 @pytest.mark.parametrize("finished", [False, True])
-def test_other_labels_in_the_file_are_refused(
+def test_other_labels_in_the_file_are_rejected(
     by_file: TrainConfig, labels: NDArray[Any], tmp_path: Path, method: str, finished: bool
 ) -> None:
     wanted, out = dataclasses.replace(by_file, method=method), tmp_path / "run"
@@ -81,7 +81,7 @@ def test_other_labels_in_the_file_are_refused(
     assert isinstance(events[0], Finished if finished else Started)
 
 
-def test_other_human_labels_are_refused_where_the_run_has_finished(tmp_path: Path) -> None:
+def test_other_human_labels_are_rejected_where_the_run_has_finished(tmp_path: Path) -> None:
     true = source.load("digits").labels
     wanted = config("digits", "ce", noise="human", root=str(tmp_path), network="mlp", epochs=2, batch_size=512)
     np.savez(tmp_path / "cifar-100n.npz", clean_label=true, noisy_label=true)
@@ -101,7 +101,7 @@ def test_on_the_command_line_too(
 
 
 @pytest.mark.parametrize("finished", [False, True])
-def test_other_inputs_under_the_same_labels_are_refused(by_copy: TrainConfig, tmp_path: Path, finished: bool) -> None:
+def test_other_inputs_under_the_same_labels_are_rejected(by_copy: TrainConfig, tmp_path: Path, finished: bool) -> None:
     out = tmp_path / "run"
     if finished:
         train(by_copy, out)
@@ -122,7 +122,7 @@ def test_other_labels_in_the_data_are_distinguished_from_those_of_a_label_file(
     assert f"was trained on other labels than --data {by_copy.data} provides now" in refusal(by_copy, tmp_path / "run")
 
 
-def test_evaluation_of_a_run_on_other_inputs_is_refused(by_copy: TrainConfig, tmp_path: Path) -> None:
+def test_evaluation_of_a_run_on_other_inputs_is_rejected(by_copy: TrainConfig, tmp_path: Path) -> None:
     train(by_copy, tmp_path / "run")
     folder = RunFolder.open(tmp_path / "run")
     evaluate(folder, "best", device="cpu")
@@ -149,7 +149,7 @@ def test_data_that_moved_are_read_where_they_are_said_to_be(
 
 @pytest.mark.parametrize("finished", [False, True])
 @pytest.mark.parametrize("changes", [{"x_test": lambda x: x[:, :, ::-1]}, {"y_test": lambda y: (y + 1) % 10}])
-def test_other_test_samples_are_refused(
+def test_other_test_samples_are_rejected(
     by_copy: TrainConfig, tmp_path: Path, finished: bool, changes: dict[str, Any]
 ) -> None:
     out = tmp_path / "run"
@@ -193,7 +193,7 @@ def by_folder(tmp_path: Path) -> TrainConfig:
     return config(f"folder:{tmp_path / 'images'}", "ce", validation=12)
 
 
-def test_other_pictures_in_the_folder_of_a_finished_run_are_refused(by_folder: TrainConfig, tmp_path: Path) -> None:
+def test_other_images_in_the_folder_of_a_finished_run_are_rejected(by_folder: TrainConfig, tmp_path: Path) -> None:
     train(by_folder, tmp_path / "run")
     assert isinstance(train(by_folder, tmp_path / "run")[0], Finished)
     image = tmp_path / "images" / "class1" / "31.png"

@@ -48,7 +48,7 @@ def test_frozen_weights_stay_as_they_are(trainer: Trainer, data: str, tmp_path: 
         ("untrainable:detached", "returns logits without a gradient, but it has weights"),
     ],
 )
-def test_what_cannot_be_trained_is_refused(
+def test_what_cannot_be_trained_is_rejected(
     data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, network: str, message: str
 ) -> None:
     (tmp_path / "untrainable.py").write_text(
@@ -120,7 +120,7 @@ def test_trying_a_network_out_takes_no_draws_from_torchs_generator(data: str, tm
 
 
 @pytest.mark.parametrize("step", [0, 1])
-def test_stopped_it_goes_on_with_the_same_draws(data: str, tmp_path: Path, step: int) -> None:
+def test_stopped_it_continues_with_the_same_draws(data: str, tmp_path: Path, step: int) -> None:
     wanted = config(data, network="trainings:drops")
     train(wanted, tmp_path / "run")
     stopped(wanted, tmp_path / "stopped", epoch=2, step=step)

@@ -1,4 +1,4 @@
-"""What cannot be trained is refused before the first step, by name."""
+"""What cannot be trained is rejected before the first step, by name."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_network_that_does_not_suit_the_samples_is_named(
     assert not (tmp_path / "run").exists()
 
 
-def test_what_else_a_network_says_of_a_batch_of_one_is_told_as_it_is(
+def test_other_errors_of_a_batch_of_one_are_unchanged(
     data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "sociable.py").write_text(
@@ -99,7 +99,7 @@ def test_what_else_a_network_says_of_a_batch_of_one_is_told_as_it_is(
         train(config(data, "ce", network="sociable:network", batch_size=63), tmp_path / "run")
 
 
-def test_a_picture_network_on_features_is_named(tmp_path: Path) -> None:
+def test_an_image_network_on_features_is_named(tmp_path: Path) -> None:
     y = np.arange(40) % 2
     np.savez(tmp_path / "f.npz", x=np.random.default_rng(0).normal(size=(40, 5)), y=y)
     with pytest.raises(ValueError, match="network 'resnet18' does not accept samples of shape 5: "):
@@ -143,9 +143,7 @@ def of_shape(shape: tuple[int, ...]) -> Any:
 
 @pytest.mark.parametrize("shape", [(8, 8, 3), (8, 8, 1), (8, 12, 3), (5, 8, 3)], ids=str)
 @pytest.mark.parametrize("network", ["auto", "small-cnn", "resnet18"])
-def test_float_pictures_with_channels_last_are_not_taken_for_many_channels(
-    shape: tuple[int, ...], network: str
-) -> None:
+def test_float_images_with_channels_last_are_not_taken_for_many_channels(shape: tuple[int, ...], network: str) -> None:
     with pytest.raises(ValueError, match=r"expects channels first, but a sample has shape \d x .*numpy\.moveaxis"):
         preflight.check_channels_first(config("npz:floats.npz", "ce", network=network), of_shape(shape))
 
@@ -160,7 +158,7 @@ def test_other_floats_are_taken_as_they_are(shape: tuple[int, ...], network: str
     preflight.check_channels_first(config("npz:floats.npz", "ce", network=network), of_shape(shape))
 
 
-def test_a_run_on_float_pictures_with_channels_last_does_not_begin(tmp_path: Path) -> None:
+def test_a_run_on_float_images_with_channels_last_does_not_begin(tmp_path: Path) -> None:
     np.savez(tmp_path / "f.npz", x=np.zeros((60, 8, 8, 3)), y=np.arange(60) % 3)
     plain: dict[str, Any] = {"network": "auto", "padding": None, "flip": None, "rotation": 0.0, "noise": "none"}
     with pytest.raises(ValueError, match="network 'small-cnn' expects channels first"):
@@ -208,7 +206,7 @@ def test_a_run_begins_only_where_its_checkpoints_fit_at_its_end(
 def test_what_a_runs_own_checkpoints_hold_counts_as_room_for_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or a run that is resumed on a disk that was just large enough is refused for what it has saved itself."""
+    """Or a run that is resumed on a disk that was just large enough is rejected for what it has saved itself."""
     network = torch.nn.Linear(99, 10)  # 1000 weights of four bytes, nine times
     method: Any = SimpleNamespace(
         bytes_changing=lambda: 0, bytes_written_once=lambda: 1000, advice_for_less_disk_space=lambda: "; use less"

@@ -52,7 +52,7 @@ def test_the_best_epoch_is_the_first_that_is_best_on_the_given_validation_labels
     assert finished.metrics()["best"]["epoch"] == 1 + given.argmax()
 
 
-def test_the_rate_told_is_that_of_an_epochs_first_step(finished: RunFolder) -> None:
+def test_the_rate_reported_is_that_of_an_epochs_first_step(finished: RunFolder) -> None:
     rates = [optimization.learning_rates(finished.config(), epoch, 2)[0] for epoch in range(1, 6)]
     assert [line["lr"] for line in finished.record().lines] == rates
 

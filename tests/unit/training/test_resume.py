@@ -190,7 +190,7 @@ def test_a_state_brings_back_every_part(data: str, tmp_path: Path) -> None:
     assert list(state["best"]) == ["1"]
 
 
-def test_on_another_kind_of_device_a_run_goes_on_with_draws_of_its_own_and_says_so(data: str, tmp_path: Path) -> None:
+def test_on_another_kind_of_device_a_run_continues_with_other_draws_and_warns(data: str, tmp_path: Path) -> None:
     """A generator of a GPU has a state of 16 bytes, which one of the CPU cannot take, nor the other way round."""
     wanted = config(data, network="trainings:plain")
     state = Checkpoints(stopped(wanted, tmp_path / "run", 2, 1)).load("epoch-00002-step-0000001")
@@ -209,7 +209,7 @@ def test_on_another_kind_of_device_a_run_goes_on_with_draws_of_its_own_and_says_
     assert torch.equal(training.method.task.generator.get_state(), state["generator"])
 
 
-def test_a_run_that_goes_on_has_on_record_what_its_checkpoint_knows(data: str, tmp_path: Path) -> None:
+def test_a_run_that_continues_has_on_record_what_its_checkpoint_knows(data: str, tmp_path: Path) -> None:
     """Epochs that are to be made again are not shown as done meanwhile, and what was lost of the others is back."""
     run = RunFolder(stopped(config(data), tmp_path / "run", 2, 1))
     before = {name: (run.path / name).read_bytes() for name in ("epochs.jsonl", "coverage.safetensors")}
@@ -415,7 +415,7 @@ def test_a_damaged_checkpoint_is_a_note_on_the_command_line(
     assert "epoch-00002-step-0000001 is damaged: tensors.safetensors is missing; it is not used" in said
 
 
-def test_a_run_goes_on_wherever_its_folder_is_moved(data: str, whole: dict[str, str], tmp_path: Path) -> None:
+def test_a_run_continues_wherever_its_folder_is_moved(data: str, whole: dict[str, str], tmp_path: Path) -> None:
     moved = shutil.move(stopped(config(data), tmp_path / "here", 2, 0), tmp_path / "there")
     events = train(config(data), Path(moved))
     assert isinstance(events[0], Started)

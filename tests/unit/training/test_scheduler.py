@@ -149,7 +149,7 @@ def test_a_finished_run_is_taken_as_it_is(data: str, tmp_path: Path) -> None:
     assert ended_as(tmp_path / "run") == before, "and what it needed to resume is deleted"
 
 
-def test_another_run_in_the_same_place_is_refused(data: str, tmp_path: Path) -> None:
+def test_another_run_in_the_same_folder_is_rejected(data: str, tmp_path: Path) -> None:
     train(config(data), tmp_path / "run")
     with pytest.raises(ValueError, match=r"holds another run, with lr=0\.1 instead of 0\.2: choose another"):
         train(config(data, lr=0.2, root="elsewhere"), tmp_path / "run")
@@ -282,7 +282,7 @@ def test_what_cannot_be_shown_for_want_of_a_reader_stops_all_with_a_checkpoint_e
     ("number", "kind"),
     [(errno.EPIPE, OutputClosed), (errno.ECONNRESET, OutputClosed), (errno.EIO, OutputClosed), (errno.ENOSPC, OSError)],
 )
-def test_an_end_that_is_gone_is_told_from_other_faults(number: int, kind: type[Exception]) -> None:
+def test_a_closed_output_is_distinguished_from_other_faults(number: int, kind: type[Exception]) -> None:
     with pytest.raises(kind) as raised, closed_output_detected():
         raise OSError(number, os.strerror(number))
     assert type(raised.value) is kind
@@ -307,7 +307,7 @@ def test_a_disk_that_fails_while_something_is_shown_is_no_wish_to_stop(data: str
         ("metrics.json", 1),
     ],
 )
-def test_a_full_disk_stops_the_run_and_what_was_saved_goes_on(
+def test_a_full_disk_stops_the_run_which_resumes_from_its_checkpoint(
     data: str, tmp_path: Path, alone: dict[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch, file: str, left: int
 ) -> None:
     """In the middle of the run, as far as the file is written there, and in its last checkpoint."""
