@@ -1,6 +1,6 @@
-"""Make the archive of one released version: files that every later version must read.
+"""Make the archive of one version: files that every later version must read.
 
-    OMP_NUM_THREADS=1 python tests/archive/make.py tests/archive/v0.1.0
+    OMP_NUM_THREADS=1 python tests/archive/make.py tests/archive/v0.2.0.dev1
 
 Run it once, with the version to be archived installed, and commit the folder. Never run it again for the same
 version: an archive made by newer code proves nothing about the old files. ``test_archive.py`` reads what it writes:
@@ -46,10 +46,11 @@ FINISHED = {
     "kf": ("--epochs", "8"),  # enough epochs to forget something, so that past states are fused
     "ban": ("--epochs", "4"),  # trains its teacher in earlier/ first
 }
-INTERRUPTED = {  # where the signal comes: a checkpoint of this epoch with at least 5 of its 17 steps
-    "vista": ("checkpoints", 3),
-    "ema": ("checkpoints", 2),
-    "tf-kd-self": ("earlier/*/checkpoints", 2),
+INTERRUPTED = {  # method and where the signal comes: a checkpoint of this epoch with at least 5 of its 17 steps
+    "vista": ("vista", "checkpoints", 3),
+    "vista-host": ("vista:store=host", "checkpoints", 3),
+    "ema": ("ema", "checkpoints", 2),
+    "tf-kd-self": ("tf-kd-self", "earlier/*/checkpoints", 2),
 }
 LEDGER = (
     "cifar100-symmetric-0.4-ce-seed0-5efa5f51bea73fce.json",
@@ -123,7 +124,7 @@ def readings(run: Path) -> dict[str, Any]:
         predictions = [line["label"] for line in csv.DictReader(file)]
     suspects = None
     if (run / "teacher.safetensors").exists():
-        listed = json.loads(vista("labels", str(run), "--json", "--top", "50", "--out", "lists"))
+        listed = json.loads(vista("labels", str(run), "--json", "--min-score", "0.5", "--out", "lists"))
         suspects = [suspect["id"] for suspect in listed["suspects"]]
     return {
         "runs": {name: row[name] for name in ("method", "data", "noise", "seed", "best", "last", "status")},
@@ -277,12 +278,12 @@ def main() -> None:
             vista("train", *WORDS, *words, "--method", method, "--out", str(run), "--quiet")
             expected["finished"][method] = readings(run)
             pack(run, target / f"{run}.tar.xz")
-        for method, (checkpoints, epoch) in INTERRUPTED.items():
-            run, whole = Path(f"interrupted-{method}"), Path(f"whole-{method}")
+        for name, (method, checkpoints, epoch) in INTERRUPTED.items():
+            run, whole = Path(f"interrupted-{name}"), Path(f"whole-{name}")
             interrupt(method, run, checkpoints, epoch)
             pack(run, target / f"{run}.tar.xz")
             vista("train", *WORDS, "--epochs", "4", "--method", method, "--out", str(whole), "--quiet")
-            expected["resumed"][method] = result(whole)
+            expected["resumed"][name] = result(whole)
         others = {"recorder": record_trajectory, "state": save_states, "trainer-checkpoint": save_trainer}
         for name, make in others.items():
             make(Path(name))

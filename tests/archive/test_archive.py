@@ -134,7 +134,8 @@ def test_labels_are_ranked(archive: Path, command: Command) -> None:
     listed = json.loads(command("labels", run, "--json", "--min-score", "0.5"))
     # The score has changed since version 0.1.0, and with it the order: the same labels are suspect.
     assert set(archived) <= {suspect["id"] for suspect in listed["suspects"]}
-    assert listed["unjudged"]["no prediction"] > 0, "version 0.1.0 kept no predictions of held-out samples"
+    if archive.name == "v0.1.0":
+        assert listed["unjudged"]["no prediction"] > 0, "it kept no predictions of held-out samples"
     assert (run / "suspected_labels.csv").exists()
 
 

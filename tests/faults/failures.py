@@ -47,9 +47,9 @@ class Failures:
 
     @contextmanager
     def injected(self) -> Iterator[None]:
-        """Wrap ``open``, ``os.fsync``, ``os.replace``, ``os.rename`` and ``Thread.start`` while the block runs."""
+        """Wrap ``open``, the functions of ``os`` that change files, and ``Thread.start`` while the block runs."""
         failures, real_open = self, io.open
-        real = {name: getattr(os, name) for name in ("fsync", "replace", "rename")}
+        real = {name: getattr(os, name) for name in ("fsync", "replace", "rename", "write", "pwrite")}
         start = threading.Thread.start
 
         class File(io.FileIO):
@@ -79,6 +79,14 @@ class Failures:
             failures._happens("fsync", _path(handle))
             real["fsync"](handle)
 
+        def writes(name: str) -> Any:
+            def write(handle: int, *args: Any) -> int:
+                failures._happens("write", _path(handle))
+                written: int = real[name](handle, *args)
+                return written
+
+            return write
+
         def renames(name: str) -> Any:
             def rename(source: Any, target: Any, **kwargs: Any) -> None:
                 failures._happens("rename", os.path.realpath(os.path.dirname(target)))
@@ -92,6 +100,7 @@ class Failures:
 
         builtins.open = io.open = open_file  # type: ignore[assignment]
         os.fsync, os.replace, os.rename = fsync, renames("replace"), renames("rename")  # type: ignore[assignment]
+        os.write, os.pwrite = writes("write"), writes("pwrite")  # type: ignore[assignment]
         threading.Thread.start = start_thread  # type: ignore[method-assign]
         try:
             yield

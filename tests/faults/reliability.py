@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from pathlib import Path
@@ -25,6 +26,11 @@ def record(name: str, **counts: int) -> None:
         **counts: What was tried, and how often it was noticed.
     """
     if path := os.environ.get(RECORD):
-        entries = json.loads(Path(path).read_text())["tests"] if Path(path).exists() else {}
-        where = environment(torch.device("cpu"))  # commit, machine and versions
-        atomic.write_json(Path(path), {"format": 1, "environment": where, "tests": {**entries, name: counts}})
+        folder = os.open(Path(path).parent, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)  # two workers of pytest write one record
+            entries = json.loads(Path(path).read_text())["tests"] if Path(path).exists() else {}
+            where = environment(torch.device("cpu"))  # commit, machine and versions
+            atomic.write_json(Path(path), {"format": 1, "environment": where, "tests": {**entries, name: counts}})
+        finally:
+            os.close(folder)

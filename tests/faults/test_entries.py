@@ -21,15 +21,22 @@ from trainings import config, ended_as, stopped, train
 from vista.analysis import suspect_files
 from vista.cli import main
 from vista.runs import checkpoint, folder, lock
-from vista.runs.checkpoint import BLOBS, FOLDER, UNUSED
+from vista.runs.checkpoint import BLOBS, FOLDER, STORE, UNUSED
 from vista.runs.folder import EARLIER, RunFolder
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
-NEWEST = "epoch-00003-step-0000000"
-FOREIGN = ("notes.txt", f"{FOLDER}/notes.txt", f"{BLOBS}/@eaDir", f"{FOLDER}/{NEWEST}/notes.txt", f"{EARLIER}/notes")
+NEWEST, OF_A_METHOD = "epoch-00003-step-0000000", "vista-store-host-1-00000000"
+FOREIGN = (
+    "notes.txt", f"{FOLDER}/notes.txt", f"{BLOBS}/@eaDir", f"{FOLDER}/{NEWEST}/notes.txt", f"{EARLIER}/notes",
+    f"{STORE}/notes.txt", f"{STORE}/{OF_A_METHOD}/notes.txt", f"{folder.FOLDS}/notes", "../.run.replaced",
+)  # fmt: skip
+ONLY_TRAINING_USES = (
+    f"{folder.FOLDS}/{folder.FOLD_LABELS}", STORE, f"{STORE}/{OF_A_METHOD}", f"{STORE}/{OF_A_METHOD}/rows",
+)  # fmt: skip
 OWN = (
     *sorted(folder.VERIFIED - {folder.TEACHER}), folder.TEACHER, folder.MANIFEST, lock.FILE,
-    EARLIER, folder.TENSORBOARD, FOLDER, BLOBS, f"{FOLDER}/{NEWEST}", f"{BLOBS}/a blob",
+    EARLIER, folder.TENSORBOARD, FOLDER, BLOBS, f"{FOLDER}/{NEWEST}", f"{BLOBS}/a blob", folder.FOLDS,
+    *ONLY_TRAINING_USES,
     *(f"{FOLDER}/{NEWEST}/{name}" for name in sorted(checkpoint.FILES)), f"{FOLDER}/.{NEWEST}.tmp",
     suspect_files.TABLE, suspect_files.LIST, "report.html", "predictions.csv", "network.safetensors",
 )  # fmt: skip
@@ -98,7 +105,7 @@ KINDS = {"link": put_symbolic_link, "hard link": put_hard_link, "FIFO": put_fifo
 
 def put(run: Path, position: str, kind: Callable[..., None], outside: Path) -> Path:
     """Put an entry at a position, in the place of what is there."""
-    path = run / position
+    path = Path(os.path.normpath(run / position))
     if position == f"{BLOBS}/a blob":
         path = min((run / BLOBS).glob("*"), default=run / BLOBS / f"{'0' * 32}.safetensors")
     content = path.read_bytes() if path.is_file() else None
@@ -140,7 +147,7 @@ def test_nothing_foreign_is_changed(
     whole = files_of(request.getfixturevalue("finished"))
     original, tried, succeeded = request.getfixturevalue(state), 0, 0
     for position in (*OWN, *FOREIGN):
-        for name in TRAINS if state == "interrupted" else USES:
+        for name in TRAINS if state == "interrupted" or position in ONLY_TRAINING_USES else USES:
             where = tmp_path / f"case-{tried}"
             run, outside = where / "run", where / "outside"
             (outside / "photos").mkdir(parents=True)

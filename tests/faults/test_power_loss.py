@@ -68,7 +68,7 @@ def losses(recorder: Recorder, folder: Path, seed: int = 0) -> Iterator[tuple[st
             shutil.rmtree(target)
 
 
-def check_nothing_is_lost(wanted: TrainConfig, run: Path, marks: list[str]) -> None:
+def check_nothing_is_lost(wanted: TrainConfig, run: Path, marks: list[str], root: Path | None = None) -> None:
     """The newest complete checkpoint is there and readable, unless the run has finished."""
     if RunFolder(run).is_finished():
         RunFolder(run).metrics()
@@ -76,7 +76,7 @@ def check_nothing_is_lost(wanted: TrainConfig, run: Path, marks: list[str]) -> N
         RunFolder(run).weights("last")
         RunFolder(run).record()
     elif marks:
-        checkpoints = Checkpoints(run)
+        checkpoints = Checkpoints(root or run)
         newest = checkpoints.names()[0]
         assert newest >= marks[-1]
         assert checkpoints.load(newest, resolve(wanted).identity)
@@ -112,6 +112,17 @@ def test_nor_after_an_earlier_failure(data: str, tmp_path: Path, monkeypatch: py
         f"power loss after failing flush {failing}",
         operations=len(recorder.log), losses=total, kept=total, resumed=0,
     )  # fmt: skip
+
+
+def test_nor_below_a_checkpoint_dir(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder that --checkpoint-dir names, and its parent, are new too."""
+    wanted = config(data, checkpoint_dir=str(tmp_path / "recorded" / "new" / "scratch"))
+    recorder = record_training(wanted, tmp_path / "recorded", monkeypatch)
+    for _, run, marks in losses(recorder, tmp_path):
+        roots = list((run.parent / "new" / "scratch").glob("run.vista-*"))
+        check_nothing_is_lost(wanted, run, marks, roots[0] if roots else None)
+    total = len(MODES) * len(recorder.log)
+    record("power loss with --checkpoint-dir", operations=len(recorder.log), losses=total, kept=total, resumed=0)
 
 
 def test_the_layer_finds_a_missing_flush(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

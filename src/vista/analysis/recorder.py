@@ -80,7 +80,7 @@ class TrajectoryRecorder:
 
     def _open(self, description: dict[str, Any]) -> Record | None:
         """The record so far, if the folder holds one of this training."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        atomic.make_folder(self.folder.resolve())
         if (self.folder / DESCRIPTION).exists():
             there = read_description(self.folder)
             other = next((key for key in description if there.get(key) != description[key]), None)

@@ -12,11 +12,11 @@ import tyro
 from vista.cli import terminal
 from vista.cli.arguments import Output, parse
 from vista.cli.execute import execute, print_result
-from vista.files import shell
 from vista.runs.folder import CONFIG, RunFolder, replaced_path
 from vista.training import distributed
 from vista.training.api import result_of
 from vista.training.network import check_code_is_trusted
+from vista.training.replace import describe_set_aside
 from vista.training.scheduler import Job
 
 
@@ -61,8 +61,5 @@ def run(argv: list[str]) -> int:
 def _mention_replaced_run(folder: RunFolder) -> None:
     """Report a run that is missing because a killed ``--fresh`` has set it aside."""
     aside = replaced_path(folder.path)
-    if aside.is_dir() and not (folder.path / CONFIG).exists():
-        raise FileNotFoundError(
-            f"{folder.path} was set aside by a command with --fresh that was killed: restore it with "
-            f"`{shell.command('mv', aside, folder.path)}`, or run that command again"
-        )
+    if (aside / CONFIG).is_file() and not (folder.path / CONFIG).exists():
+        raise FileNotFoundError(describe_set_aside(aside))

@@ -14,10 +14,9 @@ from vista.analysis import recorder
 from vista.cli import terminal
 from vista.cli.arguments import parse
 from vista.core.store import readable
-from vista.files import shell
-from vista.runs.folder import EARLIER, RunFolder, files_named, find_replaced_runs, find_runs
+from vista.runs.folder import CONFIG, EARLIER, RunFolder, files_named, find_replaced_runs, find_runs
 from vista.runs.record import COVERAGE
-from vista.training.replace import check_removable, delete_run, original_path
+from vista.training.replace import check_removable, delete_run, describe_set_aside
 
 NAMES = ("run", "method", "data", "noise", "status", "seed", "best", "last", "size")
 ABOUT = "List the runs below a folder. `vista runs delete RUN...` deletes runs after confirmation."
@@ -54,11 +53,8 @@ def _list(flags: Runs) -> int:
         raise FileNotFoundError(f"{folder} is not a folder")
     rows = [row for found in find_runs(folder) if (row := describe(found)) is not None]
     for aside in find_replaced_runs(folder):
-        terminal.say(
-            f"vista: note: {original_path(aside)} was set aside by a command with --fresh that was killed: restore it "
-            f"with `{shell.command('mv', aside, original_path(aside))}`, or run that command again",
-            sys.stderr,
-        )
+        if (aside / CONFIG).is_file():
+            terminal.say(f"vista: note: {describe_set_aside(aside)}", sys.stderr)
     if flags.json:
         print(json.dumps({"folder": str(folder), "runs": rows}))
         return 0

@@ -37,6 +37,7 @@ from vista.files import atomic
 BLOCK = 2**23  # bytes written, or sent to another machine, at a time
 AHEAD = 4  # batches that may be gathered ahead, and whose predictions may wait to be written
 OWN_FOLDER = re.compile(r"vista-store-(?P<host>.+)-(?P<process>\d+)-[0-9a-f]{8}")
+OWN_FILE = re.compile(r"rows|slots|epoch-\d{5,}\.safetensors(\.tmp)?")  # in such a folder
 _TYPES: dict[torch.dtype, tuple[str, type[np.generic]]] = {
     torch.float16: ("F16", np.float16), torch.int32: ("I32", np.int32),
 }  # fmt: skip
@@ -487,7 +488,8 @@ def remove_abandoned(parent: Path) -> None:
     host = re.sub(r"[^\w.]", "_", platform.node()) or "host"
     for folder in parent.glob("vista-store-*"):
         match = OWN_FOLDER.fullmatch(folder.name)
-        if match and match["host"] == host and not folder.is_symlink() and not atomic.is_alive(int(match["process"])):
+        is_ours = match and match["host"] == host and folder.is_dir() and not folder.is_symlink()
+        if match and is_ours and not atomic.is_alive(int(match["process"])):
             shutil.rmtree(folder, ignore_errors=True)
 
 

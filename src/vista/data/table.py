@@ -99,6 +99,8 @@ def read_parts(path: Path, suffix: str, read: Callable[[Path], Columns], own_val
         remedy = "" if path.is_absolute() else "; --root can name the folder that contains it"
         raise FileNotFoundError(f"data file {path} does not exist{looked_for(path)}{remedy}")
     if not path.is_dir():
+        if not path.is_file():  # a device or FIFO may have no end
+            raise ValueError(f"data file {path} must be a regular file")
         columns = read(path)
         return Table(path, columns, {"train": len(next(iter(columns.values())))})
     wanted = [part for part in PARTS if part != "val" or own_validation]

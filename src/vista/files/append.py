@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 from pathlib import Path
 
 from vista.files import atomic
@@ -13,18 +14,23 @@ class AppendOnly:
     """A file of lines that one process at a time appends to; closing releases it.
 
     Args:
-        path: The file; it is created with the first line. A symbolic link is rejected.
+        path: The file; it is created with the first line.
 
     Raises:
         BlockingIOError: If another process has it open.
+        ValueError: If it is a link or a special file.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         atomic.reject_link(path)
         is_new = not path.exists()
-        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        self._handle = os.open(path, flags, 0o666)
         try:
+            status = os.fstat(self._handle)
+            if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+                raise ValueError(f"{path} must be a regular file with no other name: remove it")
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if is_new:
                 atomic.sync_folder(path.parent)

@@ -13,7 +13,7 @@ import platform
 import re
 import shutil
 import stat
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -184,14 +184,16 @@ def list_entries(folder: Path) -> list[str]:
         return []
 
 
-def delete_entries(folder: Path, names: Iterable[str], inside: Container[str] = ()) -> list[str]:
+def delete_entries(
+    folder: Path, names: Iterable[str], is_own: Callable[[str], object] = lambda name: False
+) -> list[str]:
     """Delete entries of a folder; symbolic links are removed, their targets are not touched.
 
     Args:
         folder: The folder; a symbolic link is rejected.
         names: Names of the entries; those that do not exist are skipped.
-        inside: Names of the files to delete in entries that are folders, besides temporary ones. Anything else in
-            them is foreign, and left with its folder.
+        is_own: Whether to delete a file of this name in entries that are folders; temporary ones are deleted too.
+            Anything else in them is foreign, and left with its folder.
 
     Returns:
         The names of the folders that hold foreign entries.
@@ -202,19 +204,19 @@ def delete_entries(folder: Path, names: Iterable[str], inside: Container[str] = 
             with suppress(FileNotFoundError):
                 if not stat.S_ISDIR(os.lstat(name, dir_fd=handle).st_mode):
                     os.unlink(name, dir_fd=handle)
-                elif _delete_folder(name, handle, inside):
+                elif _delete_folder(name, handle, is_own):
                     foreign.append(name)
     return foreign
 
 
-def _delete_folder(name: str, parent: int, inside: Container[str]) -> bool:
+def _delete_folder(name: str, parent: int, is_own: Callable[[str], object]) -> bool:
     """Delete the files in a folder, and then the folder, as far as possible; whether it holds foreign entries."""
     is_shared = False
     with suppress(OSError):
         handle = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
         try:
             for file in os.listdir(handle):
-                if not (file in inside or is_temporary(file)):
+                if not (is_own(file) or is_temporary(file)):
                     is_shared = True
                 elif not stat.S_ISDIR(os.lstat(file, dir_fd=handle).st_mode):
                     os.unlink(file, dir_fd=handle)

@@ -17,10 +17,9 @@ import json
 import os
 import re
 import secrets
-import shutil
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +31,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
-from vista.core import collectives
+from vista.core import collectives, host_store
 from vista.core.store import RowsOnDisk, WrittenOnce
 from vista.files import atomic, reader
 from vista.files.reader import DamagedFile
@@ -106,8 +105,12 @@ CHECKPOINT = re.compile(r"(epoch-\d{5,}-step-\d{7,})(-rank\d+)?")
 BLOB_NAME = re.compile(r"[0-9a-f]{32}\.safetensors")
 OWN_NAMES = {
     FOLDER: re.compile(rf"{CHECKPOINT.pattern}|\.{CHECKPOINT.pattern}\.tmp"),
+    STORE: host_store.OWN_FOLDER,
     BLOBS: re.compile(rf"{BLOB_NAME.pattern}|\.[0-9a-f]+\.safetensors\.\d+(-[^.]*-\d+)?\.tmp"),
 }
+IS_OWN_FILE: dict[str, Callable[[str], object]] = {  # by name, in a folder of such a name
+    FOLDER: FILES.__contains__, STORE: host_store.OWN_FILE.fullmatch,
+}  # fmt: skip
 OWNER = "owner.json"  # in a run's folder below --checkpoint-dir: the path of the run
 RUN_IN_CHECKPOINT_DIR = re.compile(r".+\.vista-[0-9a-f]{16}")  # a run's own folder below --checkpoint-dir
 
@@ -511,7 +514,7 @@ class Checkpoints:
         return self._sharing is None or self._sharing[1][0] == collectives.rank()
 
     def _warn_of_foreign_entries(self) -> None:
-        for folder in (self.root / FOLDER, self.root / BLOBS):
+        for folder in (self.root / FOLDER, self.root / BLOBS, self.root / STORE):
             foreign = [name for name in atomic.list_entries(folder) if not OWN_NAMES[folder.name].fullmatch(name)]
             if foreign:
                 warnings.warn(
@@ -602,13 +605,13 @@ def launch_command(processes: int, per_machine: int) -> str:
 
 
 def own_entries(folder: Path) -> list[str]:
-    """Names in ``checkpoints/`` or ``blobs/`` that this module created, temporary ones included."""
+    """Names in ``checkpoints/``, ``blobs/`` or ``store/`` that this module created, temporary ones included."""
     return [name for name in atomic.list_entries(folder) if OWN_NAMES[folder.name].fullmatch(name)]
 
 
 def _delete_entries(folder: Path, names: list[str]) -> None:
     """Delete checkpoints by name; a folder that holds foreign entries is renamed to ``NAME.unused`` and kept."""
-    for name in atomic.delete_entries(folder, names, FILES):
+    for name in atomic.delete_entries(folder, names, IS_OWN_FILE[FOLDER]):
         kept = _free_path(folder / f"{name.strip('.')}{UNUSED}")
         with suppress(OSError):
             atomic.rename(folder / name, kept)
@@ -635,9 +638,8 @@ def delete_checkpoints(root: Path) -> None:
 def clear_store(root: Path) -> None:
     """Delete the files in ``store/`` that a method has left: a state that a checkpoint needs is in ``blobs/`` too."""
     if (root / STORE).is_dir() and not (root / STORE).is_symlink():
-        for folder in (root / STORE).glob("vista-store-*"):
-            if not folder.is_symlink():
-                shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):
+            atomic.delete_entries(root / STORE, own_entries(root / STORE), IS_OWN_FILE[STORE])
         remove_empty_store(root)
 
 

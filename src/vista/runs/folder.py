@@ -253,13 +253,13 @@ class RunFolder:
             expected = FOLDERS if is_folder else {*OWN, *besides}
             if path.name not in expected and (is_folder or not atomic.is_temporary(path.name)):
                 found.append(path.name)
-        for folder in (TENSORBOARD, checkpoint.FOLDER, checkpoint.BLOBS):
+        for folder in (TENSORBOARD, checkpoint.FOLDER, checkpoint.BLOBS, checkpoint.STORE):
             walked = ((Path(place), [*names, *inner]) for place, inner, names in os.walk(self.path / folder))
             files = (place / name for place, names in walked for name in names)
             inside = (file.relative_to(self.path) for file in files if file.is_symlink() or not file.is_dir())
             found += [file.as_posix() for file in inside if not _is_own_inside(file)]
         for path in (*(self.path / EARLIER).glob("*"), *(self.path / FOLDS).glob("*")):
-            if path == self.path / FOLDS / FOLD_LABELS:
+            if path == self.path / FOLDS / FOLD_LABELS and not path.is_dir():
                 continue
             below = [f"/{name}" for name in RunFolder(path).foreign_entries(besides)] if path.is_dir() else [""]
             found += [f"{path.parent.name}/{path.name}{name}" for name in below]
@@ -395,8 +395,9 @@ def _is_own_inside(file: Path) -> bool:
         return True
     if folder == TENSORBOARD:
         return len(file.parts) == 2 and name.startswith("events.out.tfevents.")
-    depth = 3 if folder == checkpoint.FOLDER else 2
-    is_known = depth == 2 or file.name in checkpoint.FILES
+    is_own_file = checkpoint.IS_OWN_FILE.get(folder)
+    depth = 2 if is_own_file is None else 3
+    is_known = is_own_file is None or bool(is_own_file(file.name))
     return len(file.parts) == depth and is_known and checkpoint.OWN_NAMES[folder].fullmatch(name) is not None
 
 

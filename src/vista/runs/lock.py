@@ -49,9 +49,16 @@ class HeldFolder:
     def __init__(self, path: Path, lock: IO[str]) -> None:
         self._path, self._handle = path, os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         self._lock, self._ended = lock, threading.Event()
-        self._write_sign_of_life()
-        self._heart = threading.Thread(target=self._beat, daemon=True)
-        self._heart.start()
+        try:
+            self._write_sign_of_life()
+            self._heart = threading.Thread(target=self._beat, daemon=True)
+            self._heart.start()
+        except OSError as error:
+            os.close(self._handle)
+            raise OSError(error.errno, f"cannot write {path / FILE}: {os.strerror(error.errno or 0)}") from error
+        except RuntimeError as error:
+            os.close(self._handle)
+            raise RuntimeError(f"no thread could be started to renew {path / FILE}: {error}") from error
 
     def _write_sign_of_life(self) -> None:
         os.pwrite(self._lock.fileno(), f"{platform.node()} {os.getpid():>10} {int(time.time()):>12}\n".encode(), 0)

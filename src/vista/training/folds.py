@@ -6,6 +6,7 @@ import dataclasses
 
 from vista import models
 from vista.analysis.suspect_files import write_label_file
+from vista.files import atomic
 from vista.runs.folder import FOLD_LABELS, FOLDS, RunFolder
 from vista.training.scheduler import Job
 
@@ -31,7 +32,7 @@ def fold_jobs(folder: RunFolder, count: int) -> list[Job]:
     missing = [number for number in range(1, count + 1) if not folder.fold(number, count).is_finished()]
     labels, data = folder.path.resolve() / FOLDS / FOLD_LABELS, folder.data()
     if missing:
-        labels.parent.mkdir(exist_ok=True)
+        atomic.make_folder(labels.parent)
         write_label_file(labels, folder.labels().given, data.files, data.classes)
     config = dataclasses.replace(
         config, noise="none", noise_seed=None, labels=str(labels), split_from=None, device="auto", checkpoint_dir=None,

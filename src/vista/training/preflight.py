@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from vista import models
 from vista.core.store import readable
+from vista.files import atomic
 from vista.methods import Method
 from vista.runs import checkpoint
 from vista.runs.config import TrainConfig
@@ -157,7 +158,10 @@ def bytes_of_checkpoints(network: nn.Module, method: Method, evidence: int, furt
 def check_disk_space(root: Path, needed: int, method: Method) -> None:
     """The disk of the checkpoint folder ``root`` must have space for the checkpoints at the end of the run."""
     path = root.parent if checkpoint.is_in_checkpoint_dir(root) else root
-    path.mkdir(parents=True, exist_ok=True)
+    if path == root:
+        path.mkdir(parents=True, exist_ok=True)
+    else:
+        atomic.make_folder(path)
     free, held = shutil.disk_usage(path).free, checkpoints_size(root)
     if needed - held > free:
         may_need = f"{path} has {readable(free)} free, but checkpoints of this run may need {readable(needed - held)}"

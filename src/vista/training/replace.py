@@ -6,6 +6,7 @@ if it never does. A process that is killed in between leaves it aside; the next 
 
 from __future__ import annotations
 
+import os
 import signal
 import warnings
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from types import FrameType
 
 from vista.analysis import suspect_files
 from vista.core import collectives
+from vista.files import shell
 from vista.runs import folder as run_folder
 from vista.runs.folder import RunFolder, find_runs
 from vista.runs.record import COVERAGE
@@ -41,6 +43,8 @@ def check_removable(folder: RunFolder) -> None:
         raise ValueError(f"{path} contains {others[0]}, which is not part of the run: move or delete that first")
     try:
         folder.config()
+    except FileNotFoundError:  # the rest of a run whose deletion was interrupted
+        return
     except ValueError as error:
         if not (path / COVERAGE).exists():
             raise ValueError(f"{path} is not a run and was not removed: {error}; delete it by hand") from error
@@ -83,6 +87,8 @@ class Replacement:
             for folder in folders:
                 self._held.enter_context(folder.locked())
                 aside = run_folder.replaced_path(folder.path)
+                if os.path.lexists(aside):
+                    raise ValueError(f"{aside} is in the place where the old run would be set aside: move it away")
                 self._aside.setdefault(job.out, []).append((folder.path, aside))
                 folder.path.rename(aside)
 
@@ -121,7 +127,7 @@ def restore_replaced_runs(jobs: list[Job]) -> None:
     if collectives.rank() == 0:
         for job in jobs:
             aside = run_folder.replaced_path(job.out)
-            if aside.is_dir() and not aside.is_symlink() and not job.out.is_symlink():
+            if aside.is_dir() and not job.out.is_symlink():
                 _restore_one(job.out, aside)
             for aside in run_folder.find_replaced_runs(job.out / run_folder.EARLIER):
                 _restore_one(original_path(aside), aside)
@@ -133,8 +139,33 @@ def original_path(aside: Path) -> Path:
     return aside.with_name(aside.name.removeprefix(".").removesuffix(run_folder.ASIDE))
 
 
+def describe_set_aside(aside: Path) -> str:
+    """What a killed ``--fresh`` has left in this folder, and what to do about it."""
+    original = original_path(aside)
+    if (original / run_folder.CONFIG).exists():
+        return (
+            f"the run that {original} has replaced is still in {aside}, because the command with --fresh was killed: "
+            f"delete it with `{shell.command('vista', 'runs', 'delete', aside)}`"
+        )
+    first = f"move {original} away and " if original.exists() else ""
+    return (
+        f"{original} was set aside by a command with --fresh that was killed: {first}restore it with "
+        f"`{shell.command('mv', aside, original)}`, or run that command again"
+    )
+
+
 def _restore_one(path: Path, aside: Path) -> None:
-    """Fails while another command has set it aside, or trains in its folder."""
+    """Fails while another command has set it aside, or trains in its folder; a folder that is no run is left alone."""
+    if aside.is_symlink():
+        return
+    if (path / run_folder.CONFIG).exists():
+        try:
+            check_removable(RunFolder(aside))
+        except (OSError, ValueError) as error:
+            warnings.warn(f"{aside} is left alone: {error}", stacklevel=1)
+            return
+    elif not (aside / run_folder.CONFIG).is_file():
+        return
     with RunFolder(aside).locked(), RunFolder(path).locked():
         if _restored(path, aside):
             warnings.warn(

@@ -142,7 +142,11 @@ def test_killed_before_the_new_runs_began_it_loses_no_old_one(
     )
     assert subprocess.run([sys.executable, "-c", killed, *words, "--fresh"]).returncode == 9
     assert len(list(Path("runs").rglob("*.replaced"))) == 2
-    assert json.loads(vista("runs", "runs", "--json").out)["runs"] == []
+    listed = vista("runs", "runs", "--json")
+    assert json.loads(listed.out)["runs"] == []
+    assert listed.err.count("was set aside by a command with --fresh that was killed: ") == 2
+    assert (said := vista("resume", f"runs/{method}-seed0")).code == 2
+    assert "was set aside by a command with --fresh that was killed: " in said.err or method == "ban"
     said = vista(*words, "--network", "resnet17", *again)
     assert said.code in (1, 2)
     assert said.err.count("was restored: the command that was replacing it was killed") == 2
@@ -212,9 +216,42 @@ def test_killed_once_the_new_run_had_begun_it_leaves_the_new_one(vista: Vista, s
     )
     assert subprocess.run([sys.executable, "-c", killed, *again, "--fresh"]).returncode == 9
     assert Path(".run.replaced/metrics.json").exists()
+    note = "vista: note: the run that run has replaced is still in .run.replaced, because the command with --fresh was"
+    assert vista("runs", ".").err == f"{note} killed: delete it with `vista runs delete .run.replaced`\n"
     said = vista(*again)
     assert (said.code, said.err) == (0, "")
     assert json.loads(Path("run/config.json").read_text())["epochs"] == 2
+    assert not Path(".run.replaced").exists()
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("start", ["resume", "train", "fresh"])
+def test_a_foreign_folder_in_the_place_of_an_old_run_is_left_alone(vista: Vista, small: Small, start: str) -> None:
+    words = ("train", *small, "--out", "run", "--quiet")
+    assert vista(*words).code == 0
+    Path("run/metrics.json").unlink()
+    Path(".run.replaced").mkdir()
+    Path(".run.replaced/1.jpg").write_text("mine")
+    said = vista(*{"resume": ("resume", "run", "--quiet"), "train": words, "fresh": (*words, "--fresh")}[start])
+    assert said.code == (2 if start == "fresh" else 0)
+    assert ".run.replaced is left alone: " in said.err
+    assert [path.name for path in Path(".run.replaced").iterdir()] == ["1.jpg"]
+    assert vista("runs", ".").err == ""
+    shutil.rmtree("run")
+    assert vista(*words).code == 0
+    assert [path.name for path in Path(".run.replaced").iterdir()] == ["1.jpg"]
+
+
+def test_the_rest_of_an_old_run_whose_deletion_was_interrupted_is_deleted(vista: Vista, small: Small) -> None:
+    words = ("train", *small, "--out", "run", "--quiet")
+    assert vista(*words).code == 0
+    Path("run").rename(".run.replaced")
+    assert vista(*words, "--fresh").code == 0
+    Path("run").rename(".run.replaced")
+    assert vista("train", *small, "--out", "other", "--quiet").code == 0
+    Path("other").rename("run")
+    Path(".run.replaced/config.json").unlink()
+    assert vista(*words).code == 0
     assert not Path(".run.replaced").exists()
 
 

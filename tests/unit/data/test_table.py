@@ -1,6 +1,7 @@
 """Tables as data: CSV, Parquet and saved datasets of Hugging Face, with features, images or text."""
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -137,6 +138,15 @@ def test_bytes_that_are_no_utf8_are_named_by_their_line(tmp_path):
         load(f"csv:{tmp_path / 't.csv'}")
     with pytest.raises(FileNotFoundError, match=r"data file .*u\.csv does not exist"):
         load(f"csv:{tmp_path / 'u.csv'}")
+
+
+def test_a_special_file_is_not_read(tmp_path):
+    """Such as one that a forged run names: /dev/zero has no end, a FIFO may have no writer."""
+    os.mkfifo(tmp_path / "fifo.csv")
+    (tmp_path / "zero.csv").symlink_to("/dev/zero")
+    for name in ("fifo.csv", "zero.csv"):
+        with pytest.raises(ValueError, match=f"{name} must be a regular file"):
+            load(f"csv:{tmp_path / name}")
 
 
 def test_columns_of_other_data_are_rejected():

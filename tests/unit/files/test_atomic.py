@@ -136,11 +136,11 @@ def test_a_folder_with_foreign_entries_is_left_with_them(tmp_path: Path, kind: s
     if kind == "folder":
         entry.mkdir()
     {"file": entry.touch, "folder": (entry / "inner").mkdir, "link": lambda: entry.symlink_to(tmp_path)}[kind]()
-    inside = {"manifest.json", "state.json"}
-    assert atomic.delete_entries(tmp_path, ["folder", "missing"], inside) == ["folder"]
+    is_own = {"manifest.json", "state.json"}.__contains__
+    assert atomic.delete_entries(tmp_path, ["folder", "missing"], is_own) == ["folder"]
     assert [path.name for path in (tmp_path / "folder").iterdir()] == [entry.name]
     (entry / "inner").rmdir() if kind == "folder" else entry.unlink()
-    assert atomic.delete_entries(tmp_path, ["folder"], inside) == []
+    assert atomic.delete_entries(tmp_path, ["folder"], is_own) == []
     assert list(tmp_path.iterdir()) == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,16 @@ def test_the_last_line_counts_and_an_undo_is_a_line(path: Path) -> None:
 def test_labels_after_the_decisions(path: Path) -> None:
     write(path, decision(0, "accept", 1), decision(1, "unlabel"), decision(2, "skip"), decision(3, "keep", 0))
     assert corrected(SUBJECT.given, read(path, SUBJECT)).tolist() == [1, -1, 2, 0]
+
+
+@pytest.mark.parametrize("kind", ["link", "hard link", "FIFO"])
+def test_nothing_but_a_regular_file_is_written(path: Path, kind: str) -> None:
+    target = path.with_name("target")
+    target.write_text("mine")
+    {"link": path.symlink_to, "hard link": path.hardlink_to, "FIFO": lambda _: os.mkfifo(path)}[kind](target)
+    with pytest.raises(ValueError, match=r"\.jsonl (is a symbolic link|must be a regular file with no other)"):
+        DecisionLog(path, SUBJECT)
+    assert target.read_text() == "mine"
 
 
 def test_a_torn_last_line_is_dropped(path: Path) -> None:

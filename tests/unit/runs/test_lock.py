@@ -140,3 +140,24 @@ def test_the_lock_of_a_living_host_is_respected_where_locks_are_not_shared(
     of_another_host(lock, 1)
     with pytest.warns(UserWarning, match="no sign of life for"), locked(tmp_path):
         assert lock.read_text().startswith(platform.node())
+
+
+def test_a_lock_that_cannot_be_written_or_renewed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> int:
+        raise OSError(28, os.strerror(28))
+
+    def cannot_start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    open_files = len(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", fails)
+        with pytest.raises(OSError, match=r"cannot write .*lock: No space left"), locked(tmp_path):
+            pass
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", cannot_start)
+        with pytest.raises(RuntimeError, match=r"renew .*lock: can't start new thread"), locked(tmp_path):
+            pass
+    assert len(os.listdir("/proc/self/fd")) == open_files
+    with locked(tmp_path):
+        pass
