@@ -21,6 +21,7 @@ from vista.runs.folder import RunFolder, Which
 from vista.training.predict import Predictions, predict, with_kind
 
 STDOUT = "-"
+MOST_SHOWN = 10  # predictions that are also printed
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,10 @@ def run(argv: list[str]) -> int:
         sys.stdout.write(written.decode())
         return 0
     atomic.write(out, written)
+    if len(found) <= MOST_SHOWN:
+        samples = found.files or [f"sample {sample}" for sample in found.ids]
+        for sample, label, confidence in zip(samples, found.labels, found.confidences, strict=True):
+            terminal.say(f"{sample}: {label} ({confidence:.1%})")
     how = "" if found.temperature is None else f" (calibrated, temperature {found.temperature:.3g})"
     terminal.say(f"Wrote {len(found):,} prediction{'' if len(found) == 1 else 's'} to {out}{how}")
     terminal.say_next("vista", "export", folder.path, "--to", "model.onnx")

@@ -32,6 +32,7 @@ from vista.data.decoding import (
 )
 from vista.data.pixel_file import Headers, Photos, stored_size
 from vista.data.source import Source, channel_statistics, default_padding, draw_test_ids
+from vista.data.streamed_photos import StreamedPhotos
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
 _VALIDATION = ("val", "valid", "validation")  # next to train/ and test/
@@ -318,14 +319,21 @@ def _read(
     headers = pixel_file.current_headers(cache, files, folder) or pixel_file.read_headers(files)
     if headers.size is not None and is_unchanged(headers.size, image_size):
         return _read_unchanged(folder, files, in_memory, None, skip_damaged, base)
-    size = stored_size(working)
+    size, channels = stored_size(working), 1 if headers.grey else 3
     try:
         photos = pixel_file.open_photos(cache, files, folder, size, headers, skip_damaged, in_memory)
     except OSError as error:
-        values = len(files) * size * size * (1 if headers.grey else 3)
-        if error.errno not in (errno.EACCES, errno.EROFS, errno.EPERM) or values > in_memory:
+        if error.errno not in (errno.EACCES, errno.EROFS, errno.EPERM):
             raise
-        photos = pixel_file.decode_all(files, folder, size, 1 if headers.grey else 3, skip_damaged)
+        fits = len(files) * size * size * channels <= in_memory
+        decode_again = pixel_file.decode_all if fits else pixel_file.stream
+        photos = decode_again(files, folder, size, channels, skip_damaged)
+    if isinstance(photos.pixels, StreamedPhotos):
+        warnings.warn(
+            f"the decoded photos need {photos.pixels.nbytes / 1e9:,.1f} GB, which cannot be stored in {cache.parent}: "
+            "they are decoded again in every epoch; free space there to decode them once",
+            stacklevel=4,
+        )
     return Decoded(photos.pixels, photos.kept, photos.damaged, working, photos)
 
 

@@ -7,6 +7,7 @@ import signal
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from PIL import Image
 from trainings import config, ended_as, stopped, train
 
 from vista.cli import errors, main
-from vista.data import pixel_file
+from vista.data import folder, pixel_file
 from vista.runs.folder import RunFolder
 from vista.training import loop
 from vista.training.evaluate import evaluate, logits
@@ -34,6 +35,27 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
             pixels = (np.array(colour) + noise).clip(0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(root / name / f"{number:02d}.{('png', 'jpg', 'webp')[number % 3]}")
     return root
+
+
+def test_photos_that_no_disk_has_space_for_train_to_the_same_bytes(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = config(
+        f"folder:{photos}", epochs=2, batch_size=8, validation=6, image_size=16, rotation=5.0, method="vista-light"
+    )
+    train(wanted, tmp_path / "stored")
+    photos.with_name("photos.16px.pixels").unlink()
+    monkeypatch.setattr(folder, "_IN_MEMORY", 0)
+    monkeypatch.setattr(pixel_file, "shutil", SimpleNamespace(disk_usage=lambda _path: SimpleNamespace(free=0)))
+    with pytest.warns(UserWarning, match="decoded again in every epoch"):
+        run = stopped(wanted, tmp_path / "streamed", epoch=2, step=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        train(wanted, run)
+        assert ended_as(tmp_path / "stored") == ended_as(run)
+        metrics = RunFolder(run).metrics()
+        again = evaluate(RunFolder(run), "last", device="cpu")
+    assert again["test"]["nll"] == pytest.approx(metrics["last"]["test"]["nll"], rel=1e-5)
 
 
 def test_a_resumed_run_on_photos_ends_with_the_same_bytes(photos: Path, tmp_path: Path) -> None:
