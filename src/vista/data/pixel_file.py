@@ -81,6 +81,12 @@ class Photos:
     hashes: tuple[str, ...]
     sums: np.ndarray
 
+    @property
+    def are_streamed(self) -> bool:
+        """Whether images are decoded when they are read."""
+        pixels: Any = self.pixels
+        return isinstance(pixels, StreamedPhotos)
+
     def statistics(self, rows: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Return mean and standard deviation per channel of pixel / 255 over some rows; std 1 if constant."""
         count = len(rows) * int(np.prod(self.pixels.shape[1:3]))
@@ -171,7 +177,7 @@ def open_photos(
         _reject_damaged(root, entries)
     shape = tuple(about["shape"])
     if not about["stored"]:
-        return _streamed(files, root, *shape[2:], entries)
+        return _streamed(files, root, shape[1], shape[3], entries)
     if np.prod(shape) <= in_memory:
         return _photos(np.fromfile(path, dtype=np.uint8, count=int(np.prod(shape))).reshape(shape), root, entries)
     # Copy on write: changes of the array do not reach the file.

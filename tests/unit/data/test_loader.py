@@ -315,6 +315,34 @@ def test_streamed_batches_are_read_ahead_in_threads_and_are_the_same(tmp_path, m
     assert threading.main_thread() not in threads
 
 
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+def test_batches_that_do_not_fit_on_the_gpu_are_read_ahead_and_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = torch.device("cuda")
+
+    def loader() -> Loader:
+        inputs, val = (Inputs(v, MEAN, STD, device, torch.float32) for v in (IMAGES, VAL_IMAGES))
+        validation = val, (torch.arange(M) % K).to(device)
+        made = Loader(
+            inputs, LABELS.to(device), validation, batch_size=BATCH, augmentation=Augmentation(padding=1), cutmix=None,
+            seed=0,
+        )  # fmt: skip
+        made.begin_epoch(1)
+        return made
+
+    resident = loader()
+    monkeypatch.setattr(loader_module, "MAX_MEMORY_SHARE", 0.0)
+    streamed = loader()
+    assert (resident.is_fully_on_device, streamed.is_fully_on_device) == (True, False)
+    for step in range(resident.steps):
+        for each in (resident, streamed):
+            each.prepare(step)
+        one, other = (e.batch(torch.tensor([step], device=device), e.size(step)) for e in (resident, streamed))
+        assert torch.equal(one.x, other.x)
+    for index, samples in streamed.inputs.in_batches(torch.arange(N, device=device).split(3)):
+        assert torch.equal(samples, resident.inputs.clean(index))
+
+
 def test_a_batch_that_was_not_prepared_is_read_when_it_is_used(tmp_path) -> None:
     mapped = np.memmap(tmp_path / "images", np.uint8, "w+", shape=IMAGES.shape)
     mapped[:] = IMAGES
