@@ -105,7 +105,7 @@ def test_new_photos_are_predicted_with_the_preprocessing_of_the_run(
 
 @pytest.mark.parametrize("image_size", [16, None])
 def test_damaged_files_are_left_out_of_predictions_on_request(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, image_size: int | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], image_size: int | None
 ) -> None:
     monkeypatch.chdir(tmp_path)
     pixels = np.random.default_rng(0).integers(0, 256, (8, 30, 30, 3), dtype=np.uint8)
@@ -129,8 +129,10 @@ def test_damaged_files_are_left_out_of_predictions_on_request(
         np.testing.assert_allclose(found.probabilities[0], alone.probabilities[0], rtol=1e-5)
     with pytest.raises(ValueError, match="new contains no readable image"):
         vista.predict("run", "new/3.png", device="cpu", skip_damaged=True)
-    with pytest.warns(UserWarning, match="cannot be read"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
         assert main(["predict", "run", "--data", "new", "--device", "cpu", "--skip-damaged"]) == 0
+    assert "vista: note: 1 of 4 images cannot be read" in capsys.readouterr().err
 
 
 def test_the_new_options_do_not_change_the_identity_of_existing_runs(data: str) -> None:
