@@ -21,6 +21,7 @@ from vista.runs.folder import RunFolder, Which
 from vista.training.predict import Predictions, predict, with_kind
 
 STDOUT = "-"
+MOST_SHOWN = 10  # predictions that are also printed
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class Predict:
     """Write the probabilities of the network itself, without calibration."""
     image_column: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None
     """Column of a table with the paths of image files, relative to the table; by default that of the training data."""
+    skip_damaged: bool = False
+    """Leave out image files that cannot be decoded, instead of stopping at the first."""
     network: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None
     """The run's network, required for custom code (package.module:function), which runs only if you name it."""
     root: Annotated[str | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="")] = None
@@ -63,7 +66,7 @@ def run(argv: list[str]) -> int:
     with decoding_shown():
         found = predict(
             folder.path, flags.data, flags.which, raw=flags.raw, device=flags.device, network=flags.network,
-            root=flags.root, image_column=flags.image_column,
+            root=flags.root, image_column=flags.image_column, skip_damaged=flags.skip_damaged,
         )  # fmt: skip
     if found.temperature is None and not flags.raw:
         note_missing_calibration(folder)
@@ -74,6 +77,10 @@ def run(argv: list[str]) -> int:
         sys.stdout.write(written.decode())
         return 0
     atomic.write(out, written)
+    if len(found) <= MOST_SHOWN:
+        samples = found.files or [f"sample {sample}" for sample in found.ids]
+        for sample, label, confidence in zip(samples, found.labels, found.confidences, strict=True):
+            terminal.say(f"{sample}: {label} ({confidence:.1%})")
     how = "" if found.temperature is None else f" (calibrated, temperature {found.temperature:.3g})"
     terminal.say(f"Wrote {len(found):,} prediction{'' if len(found) == 1 else 's'} to {out}{how}")
     terminal.say_next("vista", "export", folder.path, "--to", "model.onnx")

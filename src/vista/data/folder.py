@@ -146,13 +146,14 @@ def read_listed(
     try:
         read = _read(folder, tuple(files), state, _IN_MEMORY, image_size, skip_damaged, base or folder)
     except DamagedImage as error:
-        raise ValueError(f"{error}; replace or delete it, or leave out such files with --skip-damaged") from error
-    if len(read.kept) < len(files):
-        _report_damaged(folder, read, len(files))
+        raise _damaged(error) from error
+    _report_damaged(folder, read.damaged, len(files))
     return read
 
 
-def read_images(path: str | Path, channels: int, image_size: int | None = None) -> tuple[list[str], np.ndarray]:
+def read_images(
+    path: str | Path, channels: int, image_size: int | None = None, skip_damaged: bool = False
+) -> tuple[list[str], np.ndarray]:
     """Read an image file, or every image below a folder at any depth, without labels.
 
     Args:
@@ -160,25 +161,48 @@ def read_images(path: str | Path, channels: int, image_size: int | None = None) 
         channels: Channels to convert to, if 1 or 3; otherwise 1 if all images are greyscale, else 3.
         image_size: Working resolution of a run on photos: images are resized as for that run. None leaves their size,
             which must then be the same for all.
+        skip_damaged: Leave out damaged files, with a warning, instead of raising ``ValueError``.
 
     Returns:
-        The paths relative to the folder, and uint8 [N, H, W, C].
+        The paths of the readable files relative to the folder, and uint8 [N, H, W, C].
     """
     found = Path(path).expanduser().resolve()
     folder, files = (found.parent, [found]) if found.is_file() else (found, _images(found, found))
-    return _names(files, folder), read_files(folder, files, channels, image_size)
+    kept, pixels = read_files(folder, files, channels, image_size, skip_damaged)
+    return _names([files[position] for position in kept], folder), pixels
 
 
-def read_files(folder: Path, files: Sequence[Path], channels: int, image_size: int | None) -> np.ndarray:
-    """Read listed image files below `folder` as uint8 [N, H, W, C]; see :func:`read_images`."""
+def read_files(
+    folder: Path, files: Sequence[Path], channels: int, image_size: int | None, skip_damaged: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Read listed image files below `folder`; see :func:`read_images`.
+
+    Returns:
+        Positions of the readable files, and uint8 [N, H, W, C].
+    """
     wanted = channels if channels in (1, 3) else None
-    if image_size is None:
-        return _read_unchanged(folder, tuple(files), _IN_MEMORY, wanted, False).pixels
-    size, headers = stored_size(image_size), Headers(None, wanted == 1)
-    if len(files) * size**2 * (1 if headers.grey else 3) <= _IN_MEMORY:
-        return pixel_file.decode_all(files, folder, size, 1 if headers.grey else 3, False).pixels
+    read: Decoded | Photos
+    try:
+        if image_size is None:
+            read = _read_unchanged(folder, tuple(files), _IN_MEMORY, wanted, skip_damaged)
+        else:
+            read = _read_resized(folder, files, image_size, wanted == 1, skip_damaged)
+    except DamagedImage as error:
+        raise _damaged(error) from error
+    _report_damaged(folder, read.damaged, len(files))
+    return read.kept, read.pixels
+
+
+def _read_resized(folder: Path, files: Sequence[Path], image_size: int, grey: bool, skip_damaged: bool) -> Photos:
+    size, channels = stored_size(image_size), 1 if grey else 3
+    if len(files) * size**2 * channels <= _IN_MEMORY:
+        return pixel_file.decode_all(files, folder, size, channels, skip_damaged)
     cache = _cache(folder, image_size, ".new")
-    return pixel_file.open_photos(cache, files, folder, size, headers, False, _IN_MEMORY).pixels
+    return pixel_file.open_photos(cache, files, folder, size, Headers(None, grey), skip_damaged, _IN_MEMORY)
+
+
+def _damaged(error: DamagedImage) -> ValueError:
+    return ValueError(f"{error}; replace or delete it, or leave out such files with --skip-damaged")
 
 
 def _check_counts(folder: Path, classes: list[str], labels: np.ndarray) -> None:
@@ -189,12 +213,14 @@ def _check_counts(folder: Path, classes: list[str], labels: np.ndarray) -> None:
         )
 
 
-def _report_damaged(folder: Path, read: "Decoded", total: int) -> None:
-    if not len(read.kept):
-        raise ValueError(f"{folder} contains no readable image: {read.damaged[0]}")
-    count = len(read.damaged)
-    images = f"{count:,} of {total:,} images cannot be read and {'is' if count == 1 else 'are'} left out"
-    warnings.warn(f"{images}: {'; '.join(read.damaged[:3])}{' ...' if count > 3 else ''}", stacklevel=3)
+def _report_damaged(folder: Path, damaged: Sequence[str], total: int) -> None:
+    """Warn of files that are left out, and raise ``ValueError`` if none is left."""
+    count = len(damaged)
+    if count == total:
+        raise ValueError(f"{folder} contains no readable image: {damaged[0]}")
+    if count:
+        images = f"{count:,} of {total:,} images cannot be read and {'is' if count == 1 else 'are'} left out"
+        warnings.warn(f"{images}: {'; '.join(damaged[:3])}{' ...' if count > 3 else ''}", stacklevel=3)
 
 
 def _check_parts(folder: Path, classes: list[str], labels: np.ndarray, ends: np.ndarray, has_test: bool) -> None:
@@ -318,14 +344,21 @@ def _read(
     headers = pixel_file.current_headers(cache, files, folder) or pixel_file.read_headers(files)
     if headers.size is not None and is_unchanged(headers.size, image_size):
         return _read_unchanged(folder, files, in_memory, None, skip_damaged, base)
-    size = stored_size(working)
+    size, channels = stored_size(working), 1 if headers.grey else 3
     try:
         photos = pixel_file.open_photos(cache, files, folder, size, headers, skip_damaged, in_memory)
     except OSError as error:
-        values = len(files) * size * size * (1 if headers.grey else 3)
-        if error.errno not in (errno.EACCES, errno.EROFS, errno.EPERM) or values > in_memory:
+        if error.errno not in (errno.EACCES, errno.EROFS, errno.EPERM):
             raise
-        photos = pixel_file.decode_all(files, folder, size, 1 if headers.grey else 3, skip_damaged)
+        fits = len(files) * size * size * channels <= in_memory
+        decode_again = pixel_file.decode_all if fits else pixel_file.stream
+        photos = decode_again(files, folder, size, channels, skip_damaged)
+    if photos.are_streamed:
+        warnings.warn(
+            f"the decoded photos need {photos.pixels.nbytes / 1e9:,.1f} GB, which cannot be stored in {cache.parent}: "
+            "they are decoded again in every epoch; free space there to decode them once",
+            stacklevel=4,
+        )
     return Decoded(photos.pixels, photos.kept, photos.damaged, working, photos)
 
 

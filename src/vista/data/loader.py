@@ -7,6 +7,7 @@ and inside a captured CUDA graph.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,24 +19,27 @@ from vista.core.triton_support import triton_works
 from vista.data import augment
 from vista.data.augment import Augmentation, CutMix
 from vista.data.balance import balanced_order, check_balance
+from vista.data.read_ahead import read_ahead
+from vista.data.streamed_photos import StreamedPhotos
 
 ORDER, VIEWS, BOXES, PARTNERS, CLASSMATES, VALIDATION = range(6)  # keys of the random streams
 NUM_VIEWS = 3
 MAX_MEMORY_SHARE = 0.6  # of the free device memory that images may use
+_CHUNK = 4096  # samples copied to a GPU at a time
 
 
 class Inputs:
     """Samples on the device in their stored type: uint8 images ``[N, H, W, C]``, float features ``[N, ...]``, or int32
     token ids ``[N, L]``.
 
-    ``rows`` selects some of ``values``. Values too large for GPU memory stay on the host; on the CPU a memory map
-    stays on disk: each batch then reads the rows it needs. Photos are stored as squares larger than ``image_size``, the
-    side of what the network receives: the centre, or a random resized crop.
+    ``rows`` selects some of ``values``. Values too large for GPU memory stay on the host, and on the CPU a memory map
+    stays on disk: threads then read the rows of the next batches while a batch is used. Photos are stored as squares
+    larger than ``image_size``, the side of what the network receives: the centre, or a random resized crop.
     """
 
     def __init__(
         self,
-        values: NDArray[Any],
+        values: NDArray[Any] | StreamedPhotos,
         mean: tuple[float, ...],
         std: tuple[float, ...],
         device: torch.device,
@@ -49,10 +53,13 @@ class Inputs:
         self.dtype = dtype
         rows = np.arange(len(values)) if rows is None else rows
         size = values.nbytes // max(len(values), 1) * len(rows)
-        self.streams = isinstance(values, np.memmap) if device.type == "cpu" else not fits(size, device)
-        self._source, self._host_rows = (values, rows) if self.streams else (values[:0], rows[:0])
+        on_disk = isinstance(values, np.memmap | StreamedPhotos)
+        self.streams = on_disk if device.type == "cpu" else not fits(size, device)
+        self._source: Any = values if self.streams else values[:0]
+        self._host_rows = rows if self.streams else rows[:0]
         self._shape = (len(rows), *values.shape[1:])
-        self._values = None if self.streams else torch.from_numpy(values[rows]).to(device)
+        self._values = None if self.streams else _on_device(values, rows, device)
+        self._held: tuple[Tensor, Tensor] | None = None  # an index and its samples, read ahead of time
         if self.is_image:
             scale = 1.0 / (255.0 * torch.tensor(std, dtype=torch.float64))
             shift = -torch.tensor(mean, dtype=torch.float64) / torch.tensor(std, dtype=torch.float64)
@@ -110,8 +117,41 @@ class Inputs:
         """Return values on the device and the samples' rows in them; streamed samples are copied from the host."""
         if self._values is not None:
             return self._values, index
-        copied = torch.from_numpy(np.asarray(self._source[self._host_rows[index.cpu().numpy()]]))
-        return copied.to(self.device), torch.arange(len(index), device=self.device)
+        if self._held is not None and self._held[0] is index:
+            copied = self._held[1]
+        else:
+            copied = self.read(index.cpu().numpy()).to(self.device)
+        return copied, torch.arange(len(index), device=self.device)
+
+    def read(self, index: NDArray[np.int64]) -> Tensor:
+        """Read streamed samples, for a GPU into pinned memory; several threads may call this at the same time."""
+        copied = torch.from_numpy(np.asarray(self._source[self._host_rows[index]]))
+        return copied.pin_memory() if self.device.type == "cuda" else copied
+
+    def hold(self, index: Tensor, samples: Tensor) -> None:
+        """Keep the result of :meth:`read` for the next calls with this very ``index``."""
+        self._held = index, samples.to(self.device, non_blocking=True)
+
+    def in_batches(self, batches: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield each index with its samples without augmentation; streamed ones are read ahead of time."""
+        if not self.streams:
+            for index in batches:
+                yield index, self.clean(index)
+            return
+        for index, samples in zip(batches, read_ahead(self.read, (b.cpu().numpy() for b in batches)), strict=True):
+            self.hold(index, samples)
+            yield index, self.clean(index)
+        self._held = None
+
+
+def _on_device(values: NDArray[Any] | StreamedPhotos, rows: NDArray[np.int64], device: torch.device) -> Tensor:
+    """Copy rows to the device, to a GPU in chunks: the host may have less memory."""
+    if device.type == "cpu":
+        return torch.from_numpy(values[rows])
+    copied = torch.empty((len(rows), *values.shape[1:]), dtype=torch.from_numpy(values[rows[:1]]).dtype, device=device)
+    for start in range(0, len(rows), _CHUNK):
+        copied[start : start + _CHUNK] = torch.from_numpy(np.asarray(values[rows[start : start + _CHUNK]])).to(device)
+    return copied
 
 
 def fits(size: int, device: torch.device) -> bool:
@@ -151,6 +191,8 @@ class Loader:
         self.partners = torch.zeros(padded, dtype=torch.long, device=device)  # positions in the epoch's order
         self.chances = torch.zeros(2, padded, device=device)  # choose the classmate and the validation sample
         self._host_order = self.order[:n].cpu()
+        self._reading: tuple[int, Iterator[Tensor]] | None = None  # the next step, and the samples from it on
+        self._ready: Tensor | None = None  # samples of the next batch
         self._balanced = labels.cpu() if balanced else None
         if balanced:
             check_balance(labels.cpu(), batch_size)
@@ -167,7 +209,7 @@ class Loader:
         order = (
             torch.randperm(n, generator=source) if self._balanced is None else balanced_order(self._balanced, source)
         )
-        self._host_order = order
+        self._host_order, self._reading, self._ready = order, None, None
         self._fill(self.order[:n], order)
         views = augment.generator(self.seed, epoch, VIEWS)
         self._fill(self.draws, torch.stack([augment.draw(self.augmentation, padded, views) for _ in range(NUM_VIEWS)]))
@@ -203,6 +245,16 @@ class Loader:
         first = step * self.batch_size
         return self._host_order[first + self.rank : first + self.size(step) : self.world_size]
 
+    def prepare(self, step: int) -> None:
+        """Wait for the streamed samples of a step, which :meth:`batch` then uses, and read those of later steps."""
+        if not self.inputs.streams:
+            return
+        if self._reading is None or self._reading[0] != step:
+            later = (self.samples(following).numpy() for following in range(step, self.steps))
+            self._reading = step, read_ahead(self.inputs.read, later)
+        self._ready = next(self._reading[1])
+        self._reading = step + 1, self._reading[1]
+
     def samples_of_rank(self) -> Tensor:
         """Return a mask, bool ``[N]``, of the samples that this process trains on in the current epoch."""
         n = len(self.inputs)
@@ -232,6 +284,9 @@ class LoadedBatch:
     def __init__(self, loader: Loader, step: Tensor, positions: Tensor) -> None:
         self._loader, self._positions = loader, positions
         self.index = loader.order.index_select(0, positions)
+        if loader._ready is not None:
+            loader.inputs.hold(self.index, loader._ready)
+            loader._ready = None
         self.partner: Tensor | None = None
         self.share: Tensor | None = None
         self.x = self.view(0)

@@ -23,6 +23,7 @@ def read_new_rows(
     tokenizer: dict[str, Any] | None,
     sample_shape: tuple[int, ...],
     image_size: int | None,
+    skip_damaged: bool = False,
 ) -> tuple[np.ndarray, list[str] | None]:
     """Read the rows of a table, or of the part test where it has one.
 
@@ -34,6 +35,7 @@ def read_new_rows(
         tokenizer: How text was tokenised.
         sample_shape: Shape of a network input.
         image_size: Working resolution of photos; None if images were used unchanged.
+        skip_damaged: Leave out rows whose image file is damaged.
 
     Returns:
         The inputs as the network's data were stored, and the file names of images.
@@ -56,7 +58,8 @@ def read_new_rows(
         if contents is not None:
             return decode_like(path, contents, sample_shape, image_size), None
         folder, files = table.image_files(rows, chosen.image)
-        return read_files(folder, files, sample_shape[0], image_size), [str(file.relative_to(folder)) for file in files]
+        kept, pixels = read_files(folder, files, sample_shape[0], image_size, skip_damaged)
+        return pixels, [str(files[position].relative_to(folder)) for position in kept]
     except DamagedImage as error:
         raise ValueError(f"{error}; replace it, or remove its row") from error
 

@@ -3,7 +3,7 @@
 Layout: pixels ``[N, S, S, C]``, a JSON description, and the length of the description in the last 8 bytes. The
 description lists every source file with its size and modification time; for each decoded image it holds a hash and the
 sums that give mean and standard deviation, for each damaged one the error. The file is current as long as no source
-file was added, removed or changed.
+file was added, removed or changed. Where the disk lacks space for the pixels, the file has the description alone.
 """
 
 import contextlib
@@ -12,21 +12,24 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from PIL import Image
 
 from vista.data.decoding import GREY, DamagedImage, decode_square, in_threads, open_image, shown_size
+from vista.data.streamed_photos import StreamedPhotos
 
 FORMAT = "vista.photos"
 VERSION = 1
 _LENGTH = 8  # bytes at the end of the file
+_FREE = 1.1  # share of the pixels' size that must be free on the disk
 _MARGIN = 256 / 224  # stored size / working size: random crops need material around the centre
 _VALUES = np.arange(256)  # of a pixel
 
@@ -65,7 +68,7 @@ class Photos:
     """Decoded photos.
 
     Attributes:
-        pixels: uint8 ``[M, S, S, C]`` of the readable files, in memory or memory-mapped.
+        pixels: uint8 ``[M, S, S, C]`` of the readable files: in memory, memory-mapped, or decoded when read.
         kept: Their positions in the list of files, ascending, ``[M]``.
         damaged: Error message of every other file.
         hashes: SHA-256 of each image in ``pixels``.
@@ -77,6 +80,12 @@ class Photos:
     damaged: tuple[str, ...]
     hashes: tuple[str, ...]
     sums: np.ndarray
+
+    @property
+    def are_streamed(self) -> bool:
+        """Whether images are decoded when they are read."""
+        pixels: Any = self.pixels
+        return isinstance(pixels, StreamedPhotos)
 
     def statistics(self, rows: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Return mean and standard deviation per channel of pixel / 255 over some rows; std 1 if constant."""
@@ -115,6 +124,17 @@ def decode_all(files: Sequence[Path], root: Path, size: int, channels: int, skip
     return _photos(pixels[: rows[0]], root, entries)
 
 
+def stream(files: Sequence[Path], root: Path, size: int, channels: int, skip_damaged: bool) -> Photos:
+    """Decode files once for hashes and statistics, without keeping the pixels, and again whenever they are read."""
+    entries = _decode(files, root, size, channels, skip_damaged, _discard)
+    return _streamed(files, root, size, channels, entries)
+
+
+def _streamed(files: Sequence[Path], root: Path, size: int, channels: int, entries: list["Entry"]) -> Photos:
+    readable = [path for path, entry in zip(files, entries, strict=True) if "hash" in entry]
+    return _photos(cast("np.ndarray", StreamedPhotos(readable, size, channels)), root, entries)
+
+
 def current_headers(path: Path, files: Sequence[Path], root: Path) -> Headers | None:
     """Return the image headers as recorded in the pixel file; None if it is missing or not current."""
     about = _read_description(path, files, root)
@@ -135,17 +155,20 @@ def open_photos(
         size: Side of the stored squares.
         headers: Result of :func:`read_headers`.
         skip_damaged: Leave out files that cannot be decoded, instead of raising ``DamagedImage`` for the first.
-        in_memory: Bytes of pixels up to which they are read into memory; more are memory-mapped.
+        in_memory: Bytes of pixels up to which they are read into memory; more are memory-mapped, or decoded whenever
+            they are read if the disk lacks space for them.
 
     Returns:
         The decoded photos.
     """
     about = _read_description(path, files, root)
-    if about is None:
+    if about is None or not about["stored"]:
         with _locked(path):
+            values = len(files) * size * size * (1 if headers.grey else 3)
+            stores = values <= in_memory or shutil.disk_usage(path.parent).free > values * _FREE
             about = _read_description(path, files, root)
-            if about is None:
-                _write(path, files, root, size, headers, skip_damaged)
+            if about is None or about["stored"] < stores:
+                _write(path, files, root, size, headers, skip_damaged, stores)
                 about = _read_description(path, files, root)
     if about is None:
         raise ValueError(f"images in {root} changed while they were decoded: start again when they are complete")
@@ -153,6 +176,8 @@ def open_photos(
     if not skip_damaged:
         _reject_damaged(root, entries)
     shape = tuple(about["shape"])
+    if not about["stored"]:
+        return _streamed(files, root, shape[1], shape[3], entries)
     if np.prod(shape) <= in_memory:
         return _photos(np.fromfile(path, dtype=np.uint8, count=int(np.prod(shape))).reshape(shape), root, entries)
     # Copy on write: changes of the array do not reach the file.
@@ -247,14 +272,17 @@ def _read_description(path: Path, files: Sequence[Path], root: Path) -> dict[str
             about = json.loads(file.read(length))
         if (about["format"], about["version"]) != (FORMAT, VERSION):
             return None
-        complete = end == int(np.prod(about["shape"])) + length + _LENGTH
+        about.setdefault("stored", True)
+        complete = end == int(np.prod(about["shape"])) * about["stored"] + length + _LENGTH
         return about if complete and about["files"] == _listing(files, root) else None
     except (OSError, ValueError, TypeError, KeyError, OverflowError):  # missing, damaged or another format
         return None
 
 
-def _write(path: Path, files: Sequence[Path], root: Path, size: int, headers: Headers, skip_damaged: bool) -> None:
-    """Decode into a temporary file, then rename it."""
+def _write(
+    path: Path, files: Sequence[Path], root: Path, size: int, headers: Headers, skip_damaged: bool, stores: bool
+) -> None:
+    """Decode into a temporary file, then rename it; without `stores`, keep no pixels."""
     channels = 1 if headers.grey else 3
     needed = len(files) * size * size * channels
     try:
@@ -264,10 +292,11 @@ def _write(path: Path, files: Sequence[Path], root: Path, size: int, headers: He
     try:
         with os.fdopen(handle, "wb") as file:  # not mapped: a full disk would kill the process
             listed = _listing(files, root)  # before decoding: a file that changes meanwhile makes this one outdated
-            entries = _decode(files, root, size, channels, skip_damaged, partial(_append, file))
+            entries = _decode(files, root, size, channels, skip_damaged, partial(_append, file) if stores else _discard)
             about = {
                 "format": FORMAT,
                 "version": VERSION,
+                **({} if stores else {"stored": False}),
                 "shape": [sum("hash" in entry for entry in entries), size, size, channels],
                 "size": headers.size,
                 "grey": headers.grey,
@@ -290,6 +319,10 @@ def _write(path: Path, files: Sequence[Path], root: Path, size: int, headers: He
 
 def _append(file: Any, image: np.ndarray) -> None:
     file.write(image.tobytes())
+
+
+def _discard(_image: np.ndarray) -> None:
+    """Keep nothing."""
 
 
 def _cannot_write(path: Path, needed: int, error: OSError) -> OSError:

@@ -93,6 +93,7 @@ class Engine:
             else:
                 self._set_rate(self.host_rates[self.steps_done])
                 self.method.expect(self.loader.samples(self.steps_done), self.loader.samples(self.steps_done + 1))
+                self.loader.prepare(self.steps_done)
                 self._step(size, ends, self.network)
             self.steps_done += 1
         if self.captures:

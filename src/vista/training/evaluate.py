@@ -76,9 +76,10 @@ def logits(
     trained = on_device(load_model(folder.path, which, network), target)
     rounded = config.precision == "bf16" and config.device.partition(":")[0] == target.type  # as the run itself did
     parts = []
-    for index in torch.arange(len(inputs), device=target).split(evaluation_batch(inputs.sample_shape)):
+    batches = torch.arange(len(inputs), device=target).split(evaluation_batch(inputs.sample_shape))
+    for _, samples in inputs.in_batches(batches):
         with torch.autocast(target.type, torch.bfloat16, enabled=rounded):
-            part = trained(inputs.clean(index))
+            part = trained(samples)
         parts.append((part if double else part.float()).cpu().numpy())
     return np.concatenate(parts)
 

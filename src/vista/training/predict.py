@@ -80,6 +80,7 @@ def predict(
     network: str | None = None,
     root: str | Path | None = None,
     image_column: str | None = None,
+    skip_damaged: bool = False,
 ) -> Predictions:
     """Predict the classes of samples, which are preprocessed exactly as those of the training.
 
@@ -99,6 +100,7 @@ def predict(
         network: The run's network, required for custom code; see :func:`vista.load_model`.
         root: Folder that contains the data sets.
         image_column: For a table, its column of image files; by default that of the training data.
+        skip_damaged: Leave out image files that cannot be decoded, with a warning.
 
     Returns:
         Class names and probabilities.
@@ -109,7 +111,7 @@ def predict(
         (['cat', 'dog'], array([0.98, 0.75]))
     """
     folder = RunFolder.open(run)
-    samples = read_samples(folder, data, root, image_column)
+    samples = read_samples(folder, data, root, image_column, skip_damaged)
     scores = logits(folder, which, samples.inputs, device, network).astype(np.float64)
     temperature = None if raw else folder.temperature(which)
     scores /= temperature or 1.0
@@ -133,7 +135,11 @@ class NewSamples:
 
 
 def read_samples(
-    run: RunFolder, data: Any, root: str | Path | None = None, image_column: str | None = None
+    run: RunFolder,
+    data: Any,
+    root: str | Path | None = None,
+    image_column: str | None = None,
+    skip_damaged: bool = False,
 ) -> NewSamples:
     """Read samples as a run's own were read; arguments as in :func:`predict`, and ``-`` for lines of stdin."""
     trained = run.data()
@@ -142,13 +148,13 @@ def read_samples(
         if not data:
             raise ValueError("stdin is empty: write one path per line to it")
     if isinstance(data, str | Path):
-        return _read_named(run, os.fspath(data), root, image_column)
+        return _read_named(run, os.fspath(data), root, image_column, skip_damaged)
     if isinstance(data, Image.Image):
         data = [data]
     if isinstance(data, Mapping) or hasattr(data, "columns"):
         return _counted(_encode_columns(trained, {str(name): list(data[name]) for name in data}))
     if isinstance(data, Sequence):
-        return _read_list(trained, list(data))
+        return _read_list(trained, list(data), skip_damaged)
     return _counted(_from_array(trained, np.asarray(data)))
 
 
@@ -172,7 +178,7 @@ def _counted(inputs: NDArray[Any]) -> NewSamples:
     return NewSamples(range(len(inputs)), inputs)
 
 
-def _read_list(trained: DataDescription, given: list[Any]) -> NewSamples:
+def _read_list(trained: DataDescription, given: list[Any], skip_damaged: bool) -> NewSamples:
     """Read listed texts, image files or images."""
     if not given:
         raise ValueError("data is empty: it must have at least one sample")
@@ -185,8 +191,8 @@ def _read_list(trained: DataDescription, given: list[Any]) -> NewSamples:
             if not file.is_file():
                 raise FileNotFoundError(f"image file {shown} does not exist")
         base = Path(os.path.commonpath([file.parent for file in files]))
-        inputs = read_files(base, files, trained.sample_shape[0], trained.image_size)
-        return NewSamples(range(len(files)), inputs, [os.fspath(each) for each in given])
+        kept, inputs = read_files(base, files, trained.sample_shape[0], trained.image_size, skip_damaged)
+        return NewSamples(range(len(kept)), inputs, [os.fspath(given[position]) for position in kept])
     if all(isinstance(each, Image.Image) for each in given):
         _check_images(trained)
         return _counted(_resized(trained, given))
@@ -232,7 +238,9 @@ def _encode_columns(trained: DataDescription, columns: dict[str, list[Any]]) -> 
     )
 
 
-def _read_named(run: RunFolder, data: str, root: str | Path | None, image_column: str | None) -> NewSamples:
+def _read_named(
+    run: RunFolder, data: str, root: str | Path | None, image_column: str | None, skip_damaged: bool
+) -> NewSamples:
     """Read a file, folder or table, or the test part of a data set."""
     data = with_kind(data)
     kind, path = source.path_of(data, root) or ("", Path())
@@ -250,17 +258,17 @@ def _read_named(run: RunFolder, data: str, root: str | Path | None, image_column
         columns = columns_of(run.config()) | ({} if image_column is None else {"image_column": image_column})
         inputs, named = read_new_rows(
             kind, path, columns, encoding=trained.encoding, tokenizer=trained.tokenizer,
-            sample_shape=trained.sample_shape, image_size=trained.image_size,
+            sample_shape=trained.sample_shape, image_size=trained.image_size, skip_damaged=skip_damaged,
         )  # fmt: skip
         return NewSamples(range(len(inputs)), inputs, named)
     if kind == "folder" and (path.is_file() or (path.is_dir() and not _has_test_part(run, path))):
         _check_images(trained)
-        files, inputs = read_images(path, trained.sample_shape[0], trained.image_size)
+        files, inputs = read_images(path, trained.sample_shape[0], trained.image_size, skip_damaged)
         return NewSamples(range(len(files)), inputs, files)
     if path.exists() and kind in ("folder", *source.TABLES) and _is_own(run, path):  # decoded already
         loaded = load_source(dataclasses.replace(run.config(), data=data, clean_validation=False), root)
     elif kind == "folder" and trained.image_size is not None:
-        files, inputs = read_images(path / "test", trained.sample_shape[0], trained.image_size)
+        files, inputs = read_images(path / "test", trained.sample_shape[0], trained.image_size, skip_damaged)
         return NewSamples(range(len(files)), inputs, [f"test/{file}" for file in files])
     else:
         loaded = source.load(data, root, own_validation=False)

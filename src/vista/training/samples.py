@@ -103,6 +103,8 @@ def load_source(config: TrainConfig, root: str | Path | None) -> Source:
         The data set, decoded as the run needs it.
     """
     given = {name: getattr(config, name) for name in OPTIONS if getattr(config, name) != getattr(TrainConfig, name)}
+    if config.text_column is not None and models.is_backbone(config.network):
+        models.read_backbone(config.network)  # a missing network is reported before its missing tokenizer
     data = source.load(config.data, root, config.own_validation, **{**given, **columns_of(config)})
     if config.labels is not None:
         data = own_labels.replace_labels(data, config.labels)

@@ -211,9 +211,9 @@ class Training:
     def _predict(self, network: nn.Module, inputs: Inputs, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         training = [module for module in network.modules() if module.training]  # not those of a frozen backbone
         network.eval()
-        for index in rows.split(evaluation_batch(inputs.sample_shape)):
+        for index, samples in inputs.in_batches(rows.split(evaluation_batch(inputs.sample_shape))):
             with self.engine.autocast():
-                logits = network(inputs.clean(index))
+                logits = network(samples)
             yield (logits if self.config.precision == "fp64" else logits.float()), index
         for module in training:
             module.training = True
@@ -238,8 +238,9 @@ class Training:
     def train_images(self) -> Iterator[Tensor]:
         """Clean training images in batches of about equal size: BatchNorm needs more than one sample per batch."""
         n = len(self.samples.train)
-        for index in torch.arange(n, device=self.device).tensor_split(-(-n // EVALUATION_BATCH)):
-            yield self.samples.train.clean(index)
+        batches = torch.arange(n, device=self.device).tensor_split(-(-n // EVALUATION_BATCH))
+        for _, images in self.samples.train.in_batches(batches):
+            yield images
 
 
 def evaluation_batch(sample_shape: Sequence[int]) -> int:

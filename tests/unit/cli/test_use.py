@@ -88,6 +88,17 @@ def test_predictions_are_those_of_the_network(vista: Vista, trained: Path, data:
     assert all(1 / 3 < float(row["confidence"]) <= 1 for row in rows)
 
 
+def test_few_predictions_are_also_printed(vista: Vista, trained: Path, data: str) -> None:
+    with np.load(data.removeprefix("npz:")) as file:
+        np.savez("few.npz", x=file["x_test"][:2])
+    said = vista("predict", str(trained), "--data", "npz:few.npz", "--device", "cpu", "-o", "few.csv")
+    with open("few.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    shown = [f"sample {row['id']}: {row['label']} ({float(row['confidence']):.1%})" for row in rows]
+    assert said.out.splitlines()[:2] == shown
+    assert "sample 0" not in vista("predict", str(trained), "--data", data, "--device", "cpu", "-o", "p.csv").out
+
+
 def test_an_array_x_needs_no_labels(vista: Vista, trained: Path, data: str) -> None:
     with np.load(data.removeprefix("npz:")) as file:
         np.savez("new.npz", x=file["x_test"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -280,6 +281,76 @@ def test_a_memory_map_stays_on_disk_and_gives_the_same_images(tmp_path) -> None:
     assert torch.equal(streamed.clean(index), resident.clean(index))
     shifts = Augmentation()
     assert torch.equal(streamed.augmented(index, draws, shifts), resident.augmented(index, draws, shifts))
+
+
+def test_streamed_batches_are_read_ahead_in_threads_and_are_the_same(tmp_path, monkeypatch) -> None:
+    mapped = np.memmap(tmp_path / "images", np.uint8, "w+", shape=IMAGES.shape)
+    mapped[:] = IMAGES
+    threads: list[threading.Thread] = []
+    resident, streamed = make(), make(inputs=as_inputs(mapped))
+    assert streamed.inputs.streams
+    read = Inputs.read
+
+    def observed(self: Inputs, index: np.ndarray) -> Tensor:
+        threads.append(threading.current_thread())
+        return read(self, index)
+
+    monkeypatch.setattr(Inputs, "read", observed)
+    for epoch, first in ((1, 0), (2, 1), (2, 0)):  # also after resuming in the middle of an epoch
+        for each in (resident, streamed):
+            each.begin_epoch(epoch)
+        for step in range(first, streamed.steps):
+            size = streamed.size(step)
+            made = []
+            for each in (resident, streamed):
+                each.prepare(step)
+                batch = each.batch(torch.tensor([step]), size)
+                made.append(torch.stack([batch.x, batch.view(1)]))
+            assert torch.equal(*made)
+    assert threads
+    assert threading.main_thread() not in threads
+    rows = torch.arange(N).split(3)
+    for index, samples in streamed.inputs.in_batches(rows):
+        assert torch.equal(samples, resident.inputs.clean(index))
+    assert threading.main_thread() not in threads
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+def test_batches_that_do_not_fit_on_the_gpu_are_read_ahead_and_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = torch.device("cuda")
+
+    def loader() -> Loader:
+        inputs, val = (Inputs(v, MEAN, STD, device, torch.float32) for v in (IMAGES, VAL_IMAGES))
+        validation = val, (torch.arange(M) % K).to(device)
+        made = Loader(
+            inputs, LABELS.to(device), validation, batch_size=BATCH, augmentation=Augmentation(padding=1), cutmix=None,
+            seed=0,
+        )  # fmt: skip
+        made.begin_epoch(1)
+        return made
+
+    resident = loader()
+    monkeypatch.setattr(loader_module, "MAX_MEMORY_SHARE", 0.0)
+    streamed = loader()
+    assert (resident.is_fully_on_device, streamed.is_fully_on_device) == (True, False)
+    for step in range(resident.steps):
+        for each in (resident, streamed):
+            each.prepare(step)
+        one, other = (e.batch(torch.tensor([step], device=device), e.size(step)) for e in (resident, streamed))
+        assert torch.equal(one.x, other.x)
+    for index, samples in streamed.inputs.in_batches(torch.arange(N, device=device).split(3)):
+        assert torch.equal(samples, resident.inputs.clean(index))
+
+
+def test_a_batch_that_was_not_prepared_is_read_when_it_is_used(tmp_path) -> None:
+    mapped = np.memmap(tmp_path / "images", np.uint8, "w+", shape=IMAGES.shape)
+    mapped[:] = IMAGES
+    resident, streamed = make(), make(inputs=as_inputs(mapped))
+    streamed.prepare(0)
+    for step in (0, 2, 1):
+        one, other = (each.batch(torch.tensor([step]), 2) for each in (resident, streamed))
+        assert torch.equal(one.x, other.x)
 
 
 @pytest.mark.cuda

@@ -4,6 +4,8 @@ import json
 import multiprocessing
 import os
 import re
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from vista.data import augment, folder, load, pixel_file
 from vista.data.augment import Augmentation
 from vista.data.loader import Inputs, Loader
 from vista.data.pixel_file import stored_size
+from vista.data.streamed_photos import StreamedPhotos
 
 COLOURS = {"ant": (250, 20, 20), "bee": (20, 250, 20)}
 KINDS = [
@@ -216,6 +219,58 @@ def test_a_full_disk_is_reported_and_leaves_no_files(photos, monkeypatch):
     with pytest.raises(OSError, match=re.escape(message)):
         read(photos)
     assert sorted(path.name for path in photos.parent.iterdir()) == ["photos"]
+
+
+# ---------------------------------------------------------------- photos that no disk has space for
+
+
+@pytest.fixture
+def free(monkeypatch):
+    """Free bytes of the disk, which the test may change; nothing fits in memory."""
+    bytes_free = [100]
+    monkeypatch.setattr(folder, "_IN_MEMORY", 0)
+    usage = SimpleNamespace(disk_usage=lambda _path: SimpleNamespace(free=bytes_free[0]))
+    monkeypatch.setattr(pixel_file, "shutil", usage)
+    return bytes_free
+
+
+@pytest.mark.parametrize("denied", [False, True])
+def test_photos_without_disk_space_are_decoded_whenever_they_are_read(photos, free, monkeypatch, denied):
+    free[0] = 10**9
+    expected = read(photos)
+    cache = photos.with_name("photos.64px.pixels")
+    cache.unlink()
+    free[0], calls = 100, []
+    if denied:
+        monkeypatch.setattr(pixel_file.tempfile, "mkstemp", Mock(side_effect=PermissionError(13, "denied")))
+    decode = pixel_file.decode_square
+    monkeypatch.setattr(pixel_file, "decode_square", lambda *values: calls.append(values) or decode(*values))
+    for scans in (20, 40 if denied else 20):  # the second time the file has hashes and statistics
+        with pytest.warns(UserWarning, match=r"need 0.0 GB, which cannot be stored in .*: they are decoded again in"):
+            source = read(photos)
+        assert len(calls) == scans
+        assert cache.exists() != denied
+        assert isinstance(source.inputs, StreamedPhotos)
+        assert (source.inputs_hash, source.test_hash, source.mean, source.std) == (
+            expected.inputs_hash, expected.test_hash, expected.mean, expected.std,
+        )  # fmt: skip
+        for rows in (np.array([7, 0, 7]), np.arange(20) > 16, np.array([], dtype=int), 3, slice(4, 9)):
+            assert np.array_equal(np.asarray(source.inputs[rows]), expected.inputs[rows])
+    if not denied:
+        assert cache.stat().st_size < 10_000
+        free[0] = 10**9
+        assert isinstance(read(photos).inputs, np.memmap), "the pixels are stored once there is space"
+
+
+def test_damaged_photos_are_left_out_of_those_that_are_decoded_when_read(photos, free):
+    (photos / "ant" / "3.png").write_bytes(b"nothing")
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="cannot be stored"), pytest.warns(UserWarning, match="1 of 20 images"):
+            source = read(photos, skip_damaged=True)
+        assert len(source.inputs) == 19
+        assert [path.name for path in source.inputs.files[2:5]] == ["2.jpg", "4.png", "5.webp"]
+    with pytest.raises(ValueError, match=r"ant/3.png is not a readable image"):
+        read(photos)
 
 
 # ---------------------------------------------------------------- bad input

@@ -19,6 +19,7 @@ from vista.runs.config import TrainConfig
 from vista.runs.folder import RunFolder
 from vista.training.evaluate import evaluate
 from vista.training.resolve import identity, resolve
+from vista.training.samples import load_source
 
 transformers = pytest.importorskip("transformers")
 MEAN, STD = (0.1, 0.2, 0.3), (0.4, 0.5, 0.6)
@@ -123,3 +124,10 @@ def test_errors_come_before_anything_is_written(
     assert "\n" not in str(error.value)
     assert sorted(photos.parent.iterdir()) == before, "no image was decoded"
     assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_a_missing_network_for_text_is_reported_before_its_tokenizer(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("text,label\n" + "good,a\nbad,b\n" * 10)
+    run = config(f"csv:{tmp_path / 't.csv'}", network="hf:./no/such/folder", text_column="text")
+    with pytest.raises(FileNotFoundError, match=r"no/such/folder does not exist; place config\.json"):
+        load_source(run, None)

@@ -7,14 +7,16 @@ import signal
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import Image
 from trainings import config, ended_as, stopped, train
 
+import vista
 from vista.cli import errors, main
-from vista.data import pixel_file
+from vista.data import folder, pixel_file
 from vista.runs.folder import RunFolder
 from vista.training import loop
 from vista.training.evaluate import evaluate, logits
@@ -34,6 +36,27 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
             pixels = (np.array(colour) + noise).clip(0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(root / name / f"{number:02d}.{('png', 'jpg', 'webp')[number % 3]}")
     return root
+
+
+def test_photos_that_no_disk_has_space_for_train_to_the_same_bytes(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = config(
+        f"folder:{photos}", epochs=2, batch_size=8, validation=6, image_size=16, rotation=5.0, method="vista-light"
+    )
+    train(wanted, tmp_path / "stored")
+    photos.with_name("photos.16px.pixels").unlink()
+    monkeypatch.setattr(folder, "_IN_MEMORY", 0)
+    monkeypatch.setattr(pixel_file, "shutil", SimpleNamespace(disk_usage=lambda _path: SimpleNamespace(free=0)))
+    with pytest.warns(UserWarning, match="decoded again in every epoch"):
+        run = stopped(wanted, tmp_path / "streamed", epoch=2, step=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        train(wanted, run)
+        assert ended_as(tmp_path / "stored") == ended_as(run)
+        metrics = RunFolder(run).metrics()
+        again = evaluate(RunFolder(run), "last", device="cpu")
+    assert again["test"]["nll"] == pytest.approx(metrics["last"]["test"]["nll"], rel=1e-5)
 
 
 def test_a_resumed_run_on_photos_ends_with_the_same_bytes(photos: Path, tmp_path: Path) -> None:
@@ -78,6 +101,38 @@ def test_new_photos_are_predicted_with_the_preprocessing_of_the_run(
     assert len(tested) == 8, "of the folder that the run was trained on, its test samples"
     values = np.zeros((2, 18, 18, 3), dtype=np.uint8)
     assert logits(RunFolder(run), "best", values, "cpu").shape == (2, 2)
+
+
+@pytest.mark.parametrize("image_size", [16, None])
+def test_damaged_files_are_left_out_of_predictions_on_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], image_size: int | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 30, 30, 3), dtype=np.uint8)
+    for number, image in enumerate(pixels):  # of one size, so that they are used unchanged unless a size is given
+        folder = Path("all") / ("odd" if number % 2 else "even")
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(folder / f"{number}.png")
+    train(config("folder:all", "ce", epochs=2, batch_size=8, validation=2, image_size=image_size), tmp_path / "run")
+    Path("all/odd").rename("new")
+    Path("new/3.png").write_bytes(b"nothing")
+    Path("t.csv").write_text("file\n" + "".join(f"new/{number}.png\n" for number in (1, 3, 5)))
+    everything: list[tuple[object, str | None]] = [("new", None), (["new/1.png", "new/3.png"], None), ("t.csv", "file")]
+    for data, column in everything:
+        with pytest.raises(ValueError, match=r"new/3.png is not a readable image: .* --skip-damaged$"):
+            vista.predict("run", data, device="cpu", image_column=column)
+        with pytest.warns(UserWarning, match=r"1 of . images cannot be read and is left out: .*new/3.png"):
+            found = vista.predict("run", data, device="cpu", image_column=column, skip_damaged=True)
+        assert found.files is not None
+        assert "3.png" not in " ".join(found.files)
+        alone = vista.predict("run", "new/1.png", device="cpu")
+        np.testing.assert_allclose(found.probabilities[0], alone.probabilities[0], rtol=1e-5)
+    with pytest.raises(ValueError, match="new contains no readable image"):
+        vista.predict("run", "new/3.png", device="cpu", skip_damaged=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        assert main(["predict", "run", "--data", "new", "--device", "cpu", "--skip-damaged"]) == 0
+    assert "vista: note: 1 of 4 images cannot be read" in capsys.readouterr().err
 
 
 def test_the_new_options_do_not_change_the_identity_of_existing_runs(data: str) -> None:
