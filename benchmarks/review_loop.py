@@ -24,6 +24,8 @@ from vista.analysis.suspect_files import write_label_file
 from vista.runs.environment import environment
 from vista.runs.folder import RunFolder
 
+SETTINGS = ("data", "noise", "method", "network", "epochs", "batch_size", "lr", "precision")
+
 
 @dataclass(frozen=True)
 class Arguments:
@@ -43,6 +45,8 @@ class Arguments:
     """Batch size."""
     lr: float = 0.1
     """Largest learning rate, lowered along one cosine."""
+    precision: str = "auto"
+    """Precision of the trainings."""
     reviewed: tuple[int, ...] = (1000,)
     """How many suspects the reviewer looks at; one retraining each."""
     seeds: tuple[int, ...] = (0,)
@@ -56,9 +60,7 @@ class Arguments:
 def main(args: Arguments) -> None:
     rows = [row for seed in args.seeds for row in loop(args, seed)]
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    settings = {
-        name: getattr(args, name) for name in ("data", "noise", "method", "network", "epochs", "batch_size", "lr")
-    }
+    settings = {name: getattr(args, name) for name in SETTINGS}
     record = {"settings": settings, "seeds": list(args.seeds), "environment": environment(device), "rows": rows}
     Path(args.out).write_text(json.dumps(record, indent=1, allow_nan=False) + "\n")
     for row in rows:
@@ -68,7 +70,7 @@ def main(args: Arguments) -> None:
 
 def loop(args: Arguments, seed: int) -> list[dict[str, Any]]:
     """Train once, then once more for each number of reviewed suspects."""
-    before = train(args, seed, args.noise, "before")
+    before = train(args, seed, args.noise, None, "before")
     folder = RunFolder(before.folder)
     found, labels = suspects.of_run(folder), folder.labels()
     rows = []
@@ -78,7 +80,8 @@ def loop(args: Arguments, seed: int) -> list[dict[str, Any]]:
         corrected[ids] = labels.true[ids]
         file = before.folder.parent / f"seed{seed}-reviewed{count}.csv"
         write_label_file(file, corrected)
-        after = train(args, seed, f"file:{file}", f"reviewed{count}")
+        # The split is drawn by the labels: without split_from, other labels would be held out.
+        after = train(args, seed, f"file:{file}", str(before.folder), f"reviewed{count}")
         low, high = found.interval
         rows.append(
             {
@@ -98,7 +101,7 @@ def loop(args: Arguments, seed: int) -> list[dict[str, Any]]:
     return rows
 
 
-def train(args: Arguments, seed: int, noise: str, name: str) -> vista.Result:
+def train(args: Arguments, seed: int, noise: str, split_from: str | None, name: str) -> vista.Result:
     return vista.train(
         out=Path(args.runs) / f"seed{seed}-{name}",
         preset="noisy",
@@ -106,12 +109,14 @@ def train(args: Arguments, seed: int, noise: str, name: str) -> vista.Result:
         data=args.data,
         root=args.root,
         noise=noise,
+        split_from=split_from,
         method=args.method,
         network=args.network,
         epochs=args.epochs,
         batch_size=args.batch_size,
         lr=args.lr,
         lr_schedule="cosine",
+        precision=args.precision,
         seed=seed,
     )
 
