@@ -109,7 +109,7 @@ function image(row, small) {
 
 function content(row, small) {
   if (about.is_image) return image(row, small);
-  if (row.text !== undefined) return element("div", small ? row.text.slice(0, 200) : row.text, "text");
+  if (row.text !== undefined) return element("div", small && row.text.length > 200 ? `${row.text.slice(0, 200)}…` : row.text, "text");
   if (small) return element("span", row.values.slice(0, 6).map((each) => typeof each === "number" ? String(+each.toPrecision(4)) : each).join(", "));
   const table = element("table");
   row.values.forEach((value, column) => {
