@@ -5,7 +5,8 @@
 A simulated reviewer looks at the suspects of `vista labels` from the top and gives each its true class, as a careful
 person would. The retraining differs in these labels alone: same split, same seed, same initial weights.
 By default the labels are the human labels of CIFAR-100N, whose true classes are known. Runs are kept in --runs and
-reused; the record states how many of the suspects are wrong and both test accuracies.
+reused; the record states how many of the suspects are wrong and both test accuracies. The table of
+docs/label-issues.md is written anew from the record.
 """
 
 from __future__ import annotations
@@ -15,14 +16,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 import tyro
 
 import vista
 from vista.analysis import suspects
 from vista.analysis.suspect_files import write_label_file
-from vista.runs.environment import environment
+from vista.metrics import mean_and_error
 from vista.runs.folder import RunFolder
+
+ROOT = Path(__file__).parents[1]
+PAGE, BEGIN, END = ROOT / "docs" / "label-issues.md", "<!-- review -->\n", "<!-- /review -->"
+COLUMNS = ("reviewed", "seed", "wrong", "suggestion right", "best, before", "after", "last, before", "after")
+SETTINGS = ("data", "noise", "method", "network", "epochs", "batch_size", "lr", "precision")
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,8 @@ class Arguments:
     """Batch size."""
     lr: float = 0.1
     """Largest learning rate, lowered along one cosine."""
+    precision: str = "auto"
+    """Precision of the trainings."""
     reviewed: tuple[int, ...] = (1000,)
     """How many suspects the reviewer looks at; one retraining each."""
     seeds: tuple[int, ...] = (0,)
@@ -55,20 +62,17 @@ class Arguments:
 
 def main(args: Arguments) -> None:
     rows = [row for seed in args.seeds for row in loop(args, seed)]
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    settings = {
-        name: getattr(args, name) for name in ("data", "noise", "method", "network", "epochs", "batch_size", "lr")
-    }
-    record = {"settings": settings, "seeds": list(args.seeds), "environment": environment(device), "rows": rows}
+    settings = {name: getattr(args, name) for name in SETTINGS}
+    record = {"settings": settings, "seeds": list(args.seeds), "rows": rows}
     Path(args.out).write_text(json.dumps(record, indent=1, allow_nan=False) + "\n")
-    for row in rows:
-        print(row)
-    print(f"Wrote {args.out}")
+    page = PAGE.read_text()
+    PAGE.write_text(page.split(BEGIN)[0] + BEGIN + table(record) + END + page.split(END)[1])
+    print(table(record), f"Wrote {args.out} and {PAGE}", sep="\n")
 
 
 def loop(args: Arguments, seed: int) -> list[dict[str, Any]]:
     """Train once, then once more for each number of reviewed suspects."""
-    before = train(args, seed, args.noise, "before")
+    before = train(args, seed, args.noise, None, "before")
     folder = RunFolder(before.folder)
     found, labels = suspects.of_run(folder), folder.labels()
     rows = []
@@ -78,7 +82,8 @@ def loop(args: Arguments, seed: int) -> list[dict[str, Any]]:
         corrected[ids] = labels.true[ids]
         file = before.folder.parent / f"seed{seed}-reviewed{count}.csv"
         write_label_file(file, corrected)
-        after = train(args, seed, f"file:{file}", f"reviewed{count}")
+        # The split is drawn by the labels: without split_from, other labels would be held out.
+        after = train(args, seed, f"file:{file}", str(before.folder), f"reviewed{count}")
         low, high = found.interval
         rows.append(
             {
@@ -93,12 +98,13 @@ def loop(args: Arguments, seed: int) -> list[dict[str, Any]]:
                 "auroc": found.quality()["auroc"],
                 "before": accuracies(before),
                 "after": accuracies(after),
+                "trained_on": folder.environment(),
             }
         )
     return rows
 
 
-def train(args: Arguments, seed: int, noise: str, name: str) -> vista.Result:
+def train(args: Arguments, seed: int, noise: str, split_from: str | None, name: str) -> vista.Result:
     return vista.train(
         out=Path(args.runs) / f"seed{seed}-{name}",
         preset="noisy",
@@ -106,12 +112,14 @@ def train(args: Arguments, seed: int, noise: str, name: str) -> vista.Result:
         data=args.data,
         root=args.root,
         noise=noise,
+        split_from=split_from,
         method=args.method,
         network=args.network,
         epochs=args.epochs,
         batch_size=args.batch_size,
         lr=args.lr,
         lr_schedule="cosine",
+        precision=args.precision,
         seed=seed,
     )
 
@@ -119,6 +127,24 @@ def train(args: Arguments, seed: int, noise: str, name: str) -> vista.Result:
 def accuracies(result: vista.Result) -> dict[str, float]:
     """Test accuracy in percent on the true labels."""
     return {which: 100 * result.metrics[which]["test"]["top1"] for which in ("best", "last")}
+
+
+def table(record: dict[str, Any]) -> str:
+    """A row per seed, and the mean gain with its standard error over the seeds."""
+    lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
+    for count in dict.fromkeys(row["reviewed"] for row in record["rows"]):
+        same = [row for row in record["rows"] if row["reviewed"] == count]
+        for row in same:
+            cells = [f"{count:,}", str(row["seed"]), f"{row['wrong']:,}", f"{row['suggestion_right']:,}"]
+            cells += [f"{row[when][which]:.2f}" for which in ("best", "last") for when in ("before", "after")]
+            lines.append(f"| {' | '.join(cells)} |")
+        means = [f"{sum(row[name] for row in same) / len(same):,.0f}" for name in ("wrong", "suggestion_right")]
+        gains = []
+        for which in ("best", "last"):
+            mean, error = mean_and_error([row["after"][which] - row["before"][which] for row in same])
+            gains += ["gain", f"{mean:+.2f}" if error is None else f"{mean:+.2f} ± {error:.2f}"]
+        lines.append(f"| {count:,} | mean | {' | '.join([*means, *gains])} |")
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

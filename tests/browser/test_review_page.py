@@ -135,6 +135,59 @@ def test_the_grid_decides_for_many(serve: Callable[[], Server], open_page: Calla
     assert len(lines(run)) == 8 + len(ids)
 
 
+def test_the_grid_turns_its_pages(serve: Callable[[], Server], open_page: Callable[..., Any], run: Path) -> None:
+    page = open_page(serve().address)
+
+    def first() -> int:
+        return int(page.get_attribute(".card", "data-id"))
+
+    def turn(key: str) -> int:
+        before = first()
+        page.keyboard.press(key)
+        wait(page, f"document.querySelector('.card').dataset.id !== '{before}'")
+        return first()
+
+    single = shown(page)
+    page.keyboard.press("g")
+    page.wait_for_selector(".card img")
+    assert first() == single
+    tops = [page.locator(".card img").nth(k).bounding_box()["y"] for k in range(3)]
+    assert max(tops) - min(tops) < 1, "captions of different length leave the images in line"
+    second = turn("ArrowRight")
+    assert second != single
+    following = int(page.locator(".card").nth(1).get_attribute("data-id"))
+    page.click(".card >> nth=0")
+    assert turn("a") == following, "the grid stays where it was"
+    assert [line["id"] for line in lines(run)] == [second]
+    assert turn("u") == second
+    assert turn("ArrowLeft") == single
+    page.keyboard.press("ArrowLeft")
+    wait(page, "document.getElementById('message').textContent.startsWith('These are the first samples')")
+    turn("ArrowRight")
+    page.keyboard.press("g")
+    wait(page, f"document.getElementById('one').dataset.id === '{second}'")
+    assert not page.is_visible("#message")
+
+
+def test_an_end_is_announced(serve: Callable[[], Server], open_page: Callable[..., Any], run: Path) -> None:
+    page = open_page(serve().address)
+    page.fill("#low", "0.999")
+    page.press("#low", "Enter")
+    page.wait_for_selector("#empty:not([hidden])")
+    assert page.inner_text("#empty") == "No sample matches the filters."
+    page.fill("#low", "0.5")
+    page.press("#low", "Enter")
+    page.wait_for_selector("#one:not([hidden])")
+    page.keyboard.press("g")
+    page.wait_for_selector(".card img")
+    while not page.is_visible("#empty"):
+        before = page.inner_text("#progress")
+        page.keyboard.press("e")
+        page.keyboard.press("s")
+        wait(page, f"!document.getElementById('progress').textContent.startsWith('{before}')")
+    assert "All samples that match the filters are decided" in page.inner_text("#empty")
+
+
 def test_two_tabs(serve: Callable[[], Server], open_page: Callable[..., Any], run: Path) -> None:
     address = serve().address
     one, two = open_page(address), open_page(address)

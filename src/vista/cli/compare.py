@@ -198,7 +198,7 @@ def _compare_two(flags: CompareRuns) -> int:
     terminal.print_rows(out, columns, rows, columns[1:], title)
     out.print(
         f"Difference: {100 * found.difference:+.2f} points, standard error {100 * found.standard_error:.2f} over the "
-        "test samples. Seeds differ too: train several before you rely on a small difference."
+        "test samples. Other seeds give other differences: train several before you rely on a small one."
     )
     if found.left_out:
         out.print(

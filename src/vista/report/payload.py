@@ -208,6 +208,7 @@ def _suspects(groups: Sequence[Group]) -> dict[str, Any] | None:
         "estimated": found["estimated"],
         "samples": found["samples"],
         "interval": found.get("interval"),
+        "caution": found.get("caution"),
         "wrong": None if quality is None else quality["wrong"],
     }
 

@@ -122,7 +122,7 @@ def tiles(found: Result, suspects: dict[str, Any] | None) -> list[Tile]:
     return [
         Tile(f"{own.mean:.1f} %", f"{found.what} of {name} {when}", error),
         _gain_tile(found),
-        _wrong_tile(suspects),
+        wrong_tile(suspects),
         _gap_tile(found),
     ]
 
@@ -140,7 +140,8 @@ def _gain_tile(found: Result) -> Tile:
     return Tile(f"{gap:+.1f}", f"points {'above' if gap >= 0 else 'below'} {rival}", note)
 
 
-def _wrong_tile(suspects: dict[str, Any] | None) -> Tile:
+def wrong_tile(suspects: dict[str, Any] | None) -> Tile:
+    """How many labels look wrong, and whether that is uncertain where the truth is unknown."""
     if suspects is None:
         return Tile("–", "labels not judged", "no finished run has the predictions for it")
     estimated, samples = suspects["estimated"], suspects["samples"]
@@ -150,6 +151,8 @@ def _wrong_tile(suspects: dict[str, Any] | None) -> Tile:
         notes.append(f"95 % interval {low:,} to {high:,}")
     if suspects.get("wrong") is not None:
         notes.append(f"truly {suspects['wrong']:,}")
+    elif suspects.get("caution"):
+        notes.append("uncertain: see Labels to check")
     return Tile(f"≈ {estimated:,}", f"of {samples:,} labels look wrong", "; ".join(notes))
 
 

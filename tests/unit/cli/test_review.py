@@ -135,3 +135,15 @@ def test_an_unfinished_run_is_reported_with_its_epoch(vista: Vista, reviewed: Pa
     said = vista("review", "run")
     assert said.code == 2
     assert "run has not finished: it has completed epoch 3 of 3; `vista resume run` continues it" in said.err
+
+
+def test_without_a_browser_the_address_is_printed(
+    vista: Vista, reviewed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webbrowser.open", lambda address: False)
+    monkeypatch.setattr("vista.review.server.serve", lambda session, opened, ready: ready("http://127.0.0.1:1/key/"))
+    said = vista("review", "run")
+    assert said.code == 0
+    assert "Review page: http://127.0.0.1:1/key/\n" in said.out
+    assert "No web browser was found: open the address in one on this machine." in said.out
+    assert "Next: vista labels run --decisions run/decisions.jsonl --clean labels.csv" in said.out

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import re
 import runpy
@@ -29,6 +31,15 @@ def shown() -> dict[str, Any]:
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', PAGE.read_text(), re.S)
     assert found is not None
     return dict(json.loads(found[1]))
+
+
+def test_the_browser_accepts_its_script_and_style() -> None:
+    """Its security policy names their hashes: after an edit by hand the page would stay empty."""
+    page = PAGE.read_text()
+    for tag in ("script", "style"):
+        (content,) = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.S)
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in page, f"{tag}: draw the page again with docs/draw_cifar100.py"
 
 
 def test_the_table_equals_the_records(shown: dict[str, Any]) -> None:

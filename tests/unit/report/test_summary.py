@@ -11,6 +11,7 @@ from made_runs import hand_run, record_of, write_run
 
 from vista.analysis import read_runs
 from vista.analysis.runs import Run
+from vista.report import summary
 from vista.report.payload import payload
 
 
@@ -106,3 +107,13 @@ def test_there_are_four_tiles(tmp_path: Path) -> None:
     alone = payload([run_of("ce", 50)])["tiles"]
     assert [tile["value"] for tile in alone] == ["50.0 %", "50.0 %", "–", "0.0 %"]
     assert alone[2]["label"] == "labels not judged"
+
+
+def test_an_estimate_with_a_caution_is_called_uncertain() -> None:
+    found = {"estimated": 578, "samples": 1000, "interval": [336, 640], "wrong": None, "caution": "Overtrained."}
+    note = "58 %; 95 % interval 336 to 640"
+    assert summary.wrong_tile(found).note == f"{note}; uncertain: see Labels to check"
+    assert summary.wrong_tile({**found, "caution": None}).note == note
+    assert summary.wrong_tile({**found, "wrong": 150}).note == f"{note}; truly 150", (
+        "where the truth is known it says more"
+    )

@@ -11,6 +11,7 @@ const at = (id) => document.getElementById(id);
 let about; // what the server sends once
 let rows = []; // fetched samples, by rank; the first is shown
 let page = []; // samples in the grid
+let pageAfter = -1; // the rank after which the grid begins
 let counts = { matching: 0, total: 0, decided: 0 };
 let version = 0; // of the filters: answers to older ones are dropped
 let inGrid = false;
@@ -65,14 +66,20 @@ function take(answer) {
   return answer.rows;
 }
 
-async function reload() {
+async function reload(after = -1) {
   const mine = ++version;
+  const found = await ask(query({ after, limit: inGrid ? PAGE : AHEAD }));
+  if (mine !== version) return;
+  if (after >= 0 && !found.rows.length) { await reload(); return; }
+  if (inGrid) turn(take(found), after); else rows = take(found);
+  show();
+}
+
+function turn(found, after) {
+  page = found;
+  pageAfter = after;
   selected = new Set();
   lastClicked = null;
-  const found = await ask(query({ limit: inGrid ? PAGE : AHEAD }));
-  if (mine !== version) return;
-  if (inGrid) page = take(found); else rows = take(found);
-  show();
 }
 
 async function refill() {
@@ -102,7 +109,7 @@ function image(row, small) {
 
 function content(row, small) {
   if (about.is_image) return image(row, small);
-  if (row.text !== undefined) return element("div", small ? row.text.slice(0, 200) : row.text, "text");
+  if (row.text !== undefined) return element("div", small && row.text.length > 200 ? `${row.text.slice(0, 200)}…` : row.text, "text");
   if (small) return element("span", row.values.slice(0, 6).map((each) => typeof each === "number" ? String(+each.toPrecision(4)) : each).join(", "));
   const table = element("table");
   row.values.forEach((value, column) => {
@@ -115,11 +122,13 @@ function content(row, small) {
 
 function show() {
   const nothing = !(inGrid ? page : rows).length;
+  const done = counts.total > 0 && counts.decided === counts.total && at("status").value === "undecided";
+  at("empty").textContent = done ? "All samples that match the filters are decided. Finish shows the commands that " +
+    "train again; a lower score above shows labels that look less wrong." : "No sample matches the filters.";
   at("empty").hidden = !nothing;
   at("one").hidden = inGrid || nothing;
   at("grid").hidden = !inGrid || nothing;
   document.querySelectorAll(".bulk").forEach((each) => { each.hidden = !inGrid; });
-  document.querySelectorAll(".move").forEach((each) => { each.hidden = inGrid; });
   if (!nothing) { if (inGrid) showGrid(); else showOne(rows[0]); }
   progress();
 }
@@ -239,7 +248,7 @@ async function decide(kind, label) {
   clock(chosen.length);
   made.push(answer.rows);
   counts.decided += chosen.filter((row) => row.status === "undecided").length;
-  if (inGrid) return reload();
+  if (inGrid) return reload(pageAfter);
   rows.shift();
   if (!rows.length) return reload();
   show();
@@ -276,14 +285,16 @@ async function undo() {
     throw error;
   }
   counts.decided -= answer.rows.length;
-  if (inGrid) return reload();
+  if (inGrid) return reload(Math.min(pageAfter, ...answer.rows.map((row) => row.rank - 1)));
   const back = new Set(answer.rows.map((row) => row.id));
   rows = [...answer.rows, ...rows.filter((row) => !back.has(row.id))];
   show();
 }
 
 async function step(forward) {
-  if (inGrid || !rows.length) return;
+  say("");
+  if (inGrid) { await leaf(forward); return; }
+  if (!rows.length) return;
   if (forward) {
     if (rows.length > 1) { rows.shift(); show(); await refill(); return; }
     const found = take(await ask(query({ after: rows[0].rank, limit: AHEAD })));
@@ -293,6 +304,16 @@ async function step(forward) {
     if (found.length) rows.unshift(...found); else say("This is the first sample that matches the filters.");
   }
   show();
+}
+
+async function leaf(forward) {
+  if (!page.length) return;
+  const last = page[page.length - 1].rank;
+  const found = take(await ask(query(forward ? { after: last, limit: PAGE } : { before: page[0].rank, limit: PAGE })));
+  if (!found.length) { say(`These are the ${forward ? "last" : "first"} samples that match the filters.`); return; }
+  turn(found, forward ? last : found[0].rank - 1);
+  show();
+  scrollTo(0, 0);
 }
 
 // ---------------------------------------------------------------- another class
@@ -361,9 +382,10 @@ function press(key) {
 }
 
 async function toggle() {
+  const after = inGrid ? pageAfter : rows.length ? rows[0].rank - 1 : -1;
   inGrid = !inGrid;
   at("grid-button").setAttribute("aria-pressed", inGrid);
-  await reload();
+  await reload(after);
 }
 
 document.addEventListener("keydown", (event) => {
@@ -386,7 +408,7 @@ at("filters").addEventListener("change", (event) => {
   } else if (event.target.id === "given" || event.target.id === "suggested") at("pair").value = "";
   event.target.blur();
   say("");
-  queue(reload);
+  queue(() => reload());
 });
 at("finish").addEventListener("click", () => queue(async () => {
   const answer = await ask("finish", {});
