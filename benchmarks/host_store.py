@@ -1,9 +1,12 @@
 """Measure the store on the host: `python benchmarks/host_store.py --out results/host-store.json`.
 
-Trains a small network on random features for as many epochs as there are anchors, with `Vista(store="host")`, and
+Trains a small network on random features until there are as many anchors as wanted, with `Vista(store="host")`, and
 measures what the store adds to the loss of a batch, to an epoch and to the end of an epoch; what device memory it
-takes; how much memory processes share; and the peak of reading a checkpoint. The size of ImageNet-1k on a GPU:
+takes; how much memory processes share; and the peak of reading a checkpoint. The record is written after each part.
+
+The size of ImageNet-1k on a GPU, with 36 GB of files in the folder, in less than ten minutes:
 `python benchmarks/host_store.py --samples 1281167 --device cuda --out results/host-store-h200.json`.
+On a machine without one, `--fill` writes the anchors without training, and `--batches` shortens the timed epochs.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +34,7 @@ from vista.runs.checkpoint import Checkpoints
 from vista.runs.environment import environment
 
 FEATURES, VALIDATION, STEP_SECONDS, TIMED = 64, 2000, 0.02, 60
+FILLED = 2048  # samples written at a time with --fill
 PEAK = """
 import sys
 from pathlib import Path
@@ -67,8 +72,9 @@ sys.stdin.readline()
 """
 
 
-def batches(samples: int, batch: int, epoch: int) -> Iterator[Tensor]:
-    return iter(torch.randperm(samples, generator=torch.Generator().manual_seed(epoch)).split(batch))
+def batches(options: argparse.Namespace, epoch: int, most: int | None = None) -> Iterator[Tensor]:
+    order = torch.randperm(options.samples, generator=torch.Generator().manual_seed(epoch))
+    return islice(order.split(options.batch), most)
 
 
 def synchronise(device: torch.device) -> None:
@@ -91,10 +97,10 @@ class Training:
         return self.network(self.table[(index % 4096).to(self.device)])
 
     def epoch(self, epoch: int) -> float:
-        """Seconds of an epoch, without its end."""
+        """Seconds of an epoch, without its end; extrapolated if only some batches are timed."""
         synchronise(self.device)
-        began, coming = time.perf_counter(), batches(self.options.samples, self.options.batch, epoch)
-        index = next(coming, None)
+        coming, steps = batches(self.options, epoch, self.options.batches), 0
+        index, began = next(coming, None), time.perf_counter()
         while index is not None:
             following = next(coming, None)
             logits = self.logits(index)
@@ -107,17 +113,23 @@ class Training:
             self.optimizer.zero_grad()
             loss.backward()
             self.optimizer.step()
-            index = following
+            index, steps = following, steps + 1
         synchronise(self.device)
-        return time.perf_counter() - began
+        return (time.perf_counter() - began) / steps * -(-self.options.samples // self.options.batch)
+
+    def fill(self) -> None:
+        """Store a prediction of every sample without training."""
+        assert self.vista is not None
+        logits = torch.randn(FILLED, self.options.classes, device=self.device)
+        for index in torch.arange(self.options.samples).split(FILLED):
+            self.vista.record(logits[: len(index)], index)
 
 
 def loss_seconds(training: Training, prefetched: bool, plain: bool = False) -> float:
     """Lower quartile of the seconds of ``loss`` of a batch; the network is a pause, in which one can be gathered."""
     vista, times = training.vista, []
     assert vista is not None
-    coming = batches(training.options.samples, training.options.batch, 999)
-    for number, index in zip(range(TIMED), coming, strict=False):
+    for number, index in enumerate(batches(training.options, 999, TIMED)):
         logits = training.logits(index).detach().requires_grad_()
         targets = torch.softmax(logits.detach(), dim=1) if plain else None
         if prefetched:
@@ -156,50 +168,67 @@ def resume_peak_over_blobs(folder: Path, vista: Vista) -> float:
     return int(said) / sum(path.stat().st_size for path in (folder / "blobs").iterdir())
 
 
-def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def epoch_and_peak(training: Training, epoch: int) -> tuple[float, int]:
+    """The seconds of an epoch, and the peak of device memory meanwhile."""
+    if training.device.type != "cuda":
+        return training.epoch(epoch), 0
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(training.device)
+    return training.epoch(epoch), torch.cuda.max_memory_allocated(training.device)
+
+
+def measure(options: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield the results of each part."""
     labels = torch.arange(options.samples) % options.classes
     val_labels = torch.arange(VALIDATION) % options.classes
-    arguments: dict[str, Any] = {
-        "num_classes": options.classes, "epochs": options.anchors + 1, "val_labels": val_labels, "store": "host",
-        "store_dir": folder / "store",
-    }  # fmt: skip
-    vista = Vista(labels, device=options.device, **arguments)
-    training, plain = Training(options, vista), Training(options, None)
-    plain_epoch, epochs, ends = plain.epoch(0), [], []
+    plain = Training(options, None)
+    plain.epoch(0)  # a warm-up
+    plain_epoch, plain_peak = epoch_and_peak(plain, 0)
+    del plain
+    yield {
+        "samples": options.samples,
+        "classes": options.classes,
+        "batch": options.batch,
+        "bytes_per_state": options.samples * options.classes * 2,
+        "filled_without_training": options.fill,
+        "epoch_of_cross_entropy_seconds": plain_epoch,
+    }
+    vista = Vista(
+        labels, num_classes=options.classes, epochs=options.anchors + 1, val_labels=val_labels, device=options.device,
+        store="host", store_dir=folder / "store",
+    )  # fmt: skip
+    training, epochs, ends = Training(options, vista), list[float](), list[float]()
     for epoch in range(1, options.anchors + 1):
-        epochs.append(training.epoch(epoch))
+        if options.fill:
+            training.fill()
+        else:
+            epochs.append(training.epoch(epoch))
         right = torch.arange(VALIDATION) % options.anchors == epoch - 1  # each epoch gets other samples right
         val_logits = nn.functional.one_hot(torch.where(right, val_labels, (val_labels + 1) % options.classes))
         began = time.perf_counter()
         summary = vista.end_epoch(val_logits.float().to(options.device))
         ends.append(time.perf_counter() - began)
-    if training.device.type == "cuda":
-        torch.cuda.empty_cache()
-        before = torch.cuda.memory_allocated()
+        print(f"epoch {epoch}: {len(summary.anchors)} anchors, end {ends[-1]:.1f} s", file=sys.stderr, flush=True)
+    with_all, peak = epoch_and_peak(training, options.anchors + 1)
+    yield {
+        "anchors": len(summary.anchors),
+        "epoch_seconds_by_anchors": epochs,
+        "epoch_with_all_anchors_seconds": with_all,
+        "end_of_epoch_seconds": float(np.median(ends)),
+        **({"device_megabytes": (peak - plain_peak) / 1e6} if training.device.type == "cuda" else {}),
+    }
     given = loss_seconds(training, prefetched=False, plain=True)
     extra = {name: loss_seconds(training, ahead) - given for name, ahead in (("", False), ("_prefetched", True))}
-    peak, anchors = resume_peak_over_blobs(folder, vista), len(summary.anchors)
-    result = {
-        "samples": options.samples,
-        "classes": options.classes,
-        "batch": options.batch,
-        "anchors": anchors,
-        "bytes_per_state": options.samples * options.classes * 2,
+    yield {
         "loss_with_given_targets_ms": given * 1e3,
         "extra_per_loss_ms": extra[""] * 1e3,
         "extra_per_prefetched_loss_ms": extra["_prefetched"] * 1e3,
-        "epoch_of_cross_entropy_seconds": plain_epoch,
-        "epoch_with_all_anchors_seconds": epochs[-1],
-        "end_of_epoch_seconds": float(np.median(ends)),
-        "resume_peak_over_blobs": peak,
     }
-    if training.device.type == "cuda":
-        network = sum(p.nbytes for p in training.network.parameters()) * 2 + training.table.nbytes
-        result["device_megabytes"] = (before - network) / 1e6
+    yield {"resume_peak_over_blobs": resume_peak_over_blobs(folder, vista)}
     vista.close()
     del vista, training, summary  # they map the same files
     gc.collect()
-    return {**result, "memory_of_4_processes_over_1": shared_over_one(folder / "blobs", options)}
+    yield {"memory_of_4_processes_over_1": shared_over_one(folder / "blobs", options)}
 
 
 def main() -> None:
@@ -209,16 +238,19 @@ def main() -> None:
     parser.add_argument("--anchors", type=int, default=12)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--batches", type=int, help="of each timed epoch; all by default")
+    parser.add_argument("--fill", action="store_true", help="write the anchors without training")
     parser.add_argument("--folder", help="where the files are made; a temporary folder by default")
     parser.add_argument("--out", type=Path, help="write a record")
     options = parser.parse_args()
+    record: dict[str, Any] = {"what": "host-store", "environment": environment(torch.device(options.device))}
+    record["result"] = {}
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="host-store-") as folder:
-        result = measure(options, Path(folder))
-    record = {"what": "host-store", "environment": environment(torch.device(options.device)), "result": result}
-    text = json.dumps(record, indent=1, sort_keys=True)
-    print(text)
-    if options.out:
-        options.out.write_text(f"{text}{os.linesep}")
+        for part in measure(options, Path(folder)):
+            record["result"] |= part
+            print(json.dumps(part, indent=1), flush=True)
+            if options.out:
+                options.out.write_text(f"{json.dumps(record, indent=1, sort_keys=True)}{os.linesep}")
 
 
 if __name__ == "__main__":

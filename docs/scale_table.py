@@ -1,16 +1,19 @@
-"""Write the table of docs/scale.md: ``python docs/scale_table.py``."""
+"""Write the tables of docs/scale.md: ``python docs/scale_table.py``."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 from vista.core.store import readable
 from vista.training.capacity import Workload, needs
 
 PAGE = Path(__file__).parent / "scale.md"
-TABLE = re.compile(r"(<!-- scale -->\n).*?(<!-- end -->)", re.DOTALL)
+RESULTS = PAGE.parents[1] / "results"
+TABLE = re.compile(r"(<!-- (scale|measured) -->\n).*?(<!-- end -->)", re.DOTALL)
 RESNET50 = 102_228_128  # bytes of float32 weights and buffers with 1000 classes
 RATE = 1600.0  # images per second and GPU: 2e13 operations per second, 4.1e9 for an image forward, times 3
 IMAGENET = Workload(
@@ -51,9 +54,36 @@ def table() -> str:
     return "\n".join(lines)
 
 
+def record(name: str) -> dict[str, Any]:
+    """The results of a record."""
+    found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())["result"]
+    return found
+
+
+def measured() -> str:
+    """One row per measurement, with its record."""
+    store, whole, folder, lost = map(record, ("host-store", "host-store-imagenet", "large-folder", "lost-node"))
+    of = f"{store['samples']:,} x {store['classes']}, {store['anchors']} anchors, batch {store['batch']}"
+    of_whole = f"{whole['samples']:,} x {whole['classes']}, {whole['anchors']} anchors"
+    images = f"{readable(folder['pixel_file_bytes'])} of decoded photos, {folder['images']:,} files"
+    rows = [
+        (of, "extra time of `loss`, rows prefetched", f"{store['extra_per_prefetched_loss_ms']:.1f} ms", "host-store"),
+        (of, "extra time of `loss`, not prefetched", f"{store['extra_per_loss_ms']:.1f} ms", "host-store"),
+        (of, "memory of the files, 4 processes over 1", f"{store['memory_of_4_processes_over_1']:.2f}", "host-store"),
+        (of, "peak of resuming over the files", f"{store['resume_peak_over_blobs']:.2f}", "host-store"),
+        (of_whole, "end of an epoch", f"{whole['end_of_epoch_seconds']:.0f} s", "host-store-imagenet"),
+        (images, "start to the end of the first step", f"{folder['second_start_seconds']:.0f} s", "large-folder"),
+        ("Ray, two nodes on one machine, one killed", "its run trains again", f"{lost['training_again_seconds']:.0f} s",
+         "lost-node"),
+    ]  # fmt: skip
+    lines = ["| of | what | measured | record |", "|---|---|--:|---|"]
+    return "\n".join([*lines, *(f"| {of} | {what} | {value} | `{name}.json` |" for of, what, value, name in rows)])
+
+
 def page() -> str:
-    """The page with the table as it is now."""
-    return TABLE.sub(lambda found: f"{found[1]}\n{table()}\n\n{found[2]}", PAGE.read_text())
+    """The page with the tables as they are now."""
+    tables = {"scale": table, "measured": measured}
+    return TABLE.sub(lambda found: f"{found[1]}\n{tables[found[2]]()}\n\n{found[3]}", PAGE.read_text())
 
 
 if __name__ == "__main__":

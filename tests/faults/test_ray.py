@@ -188,6 +188,7 @@ def test_ctrl_c_and_a_killed_driver_lose_nothing(
 
     def until(epochs: int) -> None:
         while epochs_done() < epochs:
+            assert driver.poll() is None, driver.communicate()
             time.sleep(0.01)
 
     driver = start()

@@ -62,7 +62,7 @@ def owners(seen: Tensor) -> Tensor:
 def merge_rows(rows: Tensor, seen: Tensor) -> None:
     """Merge rows of all ranks in place: each row is taken from the lowest rank that has ``seen`` it.
 
-    One rank contributes each row and the others zeros, so the sum that transfers it is exact.
+    Each rank in turn sends the rows that it contributes, so that every row is sent once.
 
     Args:
         rows: Rows ``[N, ...]``; those that no rank has seen keep their values.
@@ -70,15 +70,14 @@ def merge_rows(rows: Tensor, seen: Tensor) -> None:
     """
     if not active():
         return
-    owner = torch.where(seen, rank(), world_size()).to(device=_device(), dtype=torch.int32)
-    dist.all_reduce(owner, op=dist.ReduceOp.MIN)
-    owner = owner.to(rows.device)
-    mine = (owner == rank()).view(-1, *[1] * (rows.dim() - 1))
-    sent = torch.where(mine, rows, torch.zeros_like(rows)).to(_device())
-    dist.all_reduce(sent, op=dist.ReduceOp.SUM)
-    anybody = owner < world_size()
-    rows.copy_(torch.where(anybody.view(mine.shape), sent.to(rows.device), rows))
-    seen.copy_(anybody)
+    owner = owners(seen).to(rows.device)
+    for source in range(world_size()):
+        theirs = (owner == source).nonzero().flatten()
+        if len(theirs):
+            sent = rows.index_select(0, theirs).to(_device())
+            dist.broadcast(sent, src=source)
+            rows.index_copy_(0, theirs, sent.to(rows.device))
+    seen.copy_(owner < world_size())
 
 
 def broadcast(tensor: Tensor) -> None:

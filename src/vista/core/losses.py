@@ -50,18 +50,21 @@ def soft_cross_entropy(
 
 
 def cross_entropy_and_probs(
-    logits: Tensor, targets: Tensor, class_weight: Tensor | None = None, sum_to_one: bool = False
+    logits: Tensor, targets: Tensor, class_weight: Tensor | None = None, sum_to_one: bool = False, mean: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Return losses ``[B]`` and the detached softmax ``[B, K]``, which the gradient and the store both need.
 
-    ``sum_to_one`` asserts that every row of ``targets`` is a distribution, which saves the gradient two passes.
+    ``sum_to_one`` asserts that every row of ``targets`` is a distribution, which saves the gradient two passes; with
+    ``mean`` the losses are their mean, a scalar, which saves autograd a node.
     """
     weighted = targets if class_weight is None else targets * class_weight
     learned = weighted.requires_grad and torch.is_grad_enabled()
     if learned or in_torch_func():  # plain operations: these support every gradient and every transform
         log_p = at_least_float32(logits).log_softmax(dim=-1)
-        return -(log_p * weighted).sum(dim=-1), log_p.detach().exp()
-    losses, probs = _SoftCrossEntropy.apply(at_least_float32(logits), weighted, sum_to_one and class_weight is None)
+        losses = -(log_p * weighted).sum(dim=-1)
+        return losses.mean() if mean else losses, log_p.detach().exp()
+    sum_to_one = sum_to_one and class_weight is None
+    losses, probs = _SoftCrossEntropy.apply(at_least_float32(logits), weighted, sum_to_one, mean)
     return losses, probs.detach()
 
 
@@ -79,24 +82,27 @@ class _SoftCrossEntropy(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor, sum_to_one: bool) -> tuple[Tensor, Tensor]:
-        ctx.sum_to_one = sum_to_one
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, sum_to_one: bool, mean: bool) -> tuple[Tensor, Tensor]:
+        ctx.sum_to_one, ctx.mean = sum_to_one, mean
         log_p = logits.log_softmax(dim=-1)
-        losses = (log_p * targets).sum(dim=-1).neg_()
+        terms = log_p * targets
+        losses = terms.sum().div_(-len(logits)) if mean else terms.sum(dim=-1).neg_()
         probs = log_p.exp_()
         ctx.save_for_backward(probs, targets)
         ctx.set_materialize_grads(False)
         return losses, probs
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor | None, grad_probs: Tensor | None) -> tuple[Tensor | None, None, None]:
+    def backward(ctx: Any, grad: Tensor | None, grad_probs: Tensor | None) -> tuple[Tensor | None, None, None, None]:
         probs, targets = ctx.saved_tensors
+        if ctx.mean and grad is not None:
+            grad = grad / len(probs)
         if torch.is_grad_enabled() or grad is None or grad_probs is not None:
-            return _composed_gradient(probs, targets, grad, grad_probs), None, None
+            return _composed_gradient(probs, targets, grad, grad_probs), None, None, None
         if ctx.sum_to_one:
-            return (probs - targets).mul_(grad.unsqueeze(-1)), None, None
+            return (probs - targets).mul_(grad.unsqueeze(-1)), None, None, None
         gradient = probs * targets.sum(dim=-1, keepdim=True)
-        return gradient.sub_(targets).mul_(grad.unsqueeze(-1)), None, None
+        return gradient.sub_(targets).mul_(grad.unsqueeze(-1)), None, None, None
 
 
 def _composed_gradient(probs: Tensor, targets: Tensor, grad: Tensor | None, grad_probs: Tensor | None) -> Tensor | None:

@@ -294,8 +294,12 @@ class Vista:
             class_weight = as_numbers(class_weight, logits, (self.num_classes,), "class_weight")
         if label_smoothing:
             targets = smooth_targets(targets, unit_interval(label_smoothing, "label_smoothing"))
-        losses, probs = cross_entropy_and_probs(logits, targets, class_weight, sum_to_one)
-        loss = reduce(losses, reduction, sample_weight, rows_with_target(targets) if len(self._missing) else None)
+        is_plain = reduction == "mean" and sample_weight is None and not len(self._missing)
+        loss, probs = cross_entropy_and_probs(logits, targets, class_weight, sum_to_one, mean=is_plain)
+        if self._checks and not logits.is_cuda:
+            check_finite(logits, rows, self.epoch + 1, computed=loss.detach() if is_plain else loss.detach().sum())
+        if not is_plain:
+            loss = reduce(loss, reduction, sample_weight, rows_with_target(targets) if len(self._missing) else None)
         if recording:  # last, so that a call that fails stores nothing
             with torch.no_grad():
                 if self._inspects_outputs:
@@ -316,6 +320,8 @@ class Vista:
         >>> vista.record(torch.zeros(2, 2), [0, 1])
         """
         rows = self._check_batch(logits, index)
+        if self._checks and not logits.is_cuda:
+            check_finite(logits, rows, self.epoch + 1)
         self._store.write(rows, at_least_float32(logits).softmax(dim=-1))
         self._count(len(rows))
 
@@ -575,7 +581,10 @@ class Vista:
     # ---------------------------------------------------------------- checks
 
     def _check_batch(self, logits: Tensor, index: Integers) -> Tensor:
-        """Check a batch and return its rows in the store; on a GPU, bad rows are redirected to the spare row."""
+        """Check a batch, on a CPU all but that its values are finite, and return its rows in the store.
+
+        On a GPU, bad rows are redirected to the spare row.
+        """
         if not self._checks:
             return torch.as_tensor(index)
         rows = check_index(index, len(self._store))
@@ -586,10 +595,7 @@ class Vista:
             self._follows_logits = False
         if logits.device != self.device:
             raise ValueError(f"logits must be on {self.device}, the device of this Vista, got {logits.device}")
-        if logits.is_cuda:
-            return self._redirect(rows, logits)
-        check_finite(logits, rows, self.epoch + 1)
-        return rows
+        return self._redirect(rows, logits) if logits.is_cuda else rows
 
     def _redirect(self, index: Tensor, logits: Tensor | None = None) -> Tensor:
         """Move ``index`` to the device; on a GPU, redirect bad rows to the spare row."""

@@ -27,6 +27,7 @@ from vista.data.decoding import (
     decode_one,
     fingerprint,
     in_threads,
+    names_below,
     open_image,
     shown_size,
 )
@@ -234,7 +235,7 @@ def _check_parts(folder: Path, classes: list[str], labels: np.ndarray, ends: np.
 
 def _names(files: list[Path], folder: Path) -> list[str]:
     """Return the paths relative to the folder, as text."""
-    return [os.fsencode(path.relative_to(folder)).decode("utf-8", "replace") for path in files]
+    return [os.fsencode(name).decode("utf-8", "replace") for name in names_below(files, folder)]
 
 
 _Part = tuple[list[Path], np.ndarray]  # files and their labels
@@ -273,7 +274,7 @@ def _read_part(folder: Path, part: str, classes: list[str]) -> _Part:
 
 
 def _class_folders(part: Path, root: Path) -> tuple[list[str], list[Path], np.ndarray]:
-    classes = [entry for entry in _entries(part, root) if entry.is_dir()]
+    classes = [Path(entry.path) for entry in _entries(part, root) if entry.is_dir()]
     if not classes:
         images = sum(entry.suffix.lower() in SUFFIXES for entry in part.iterdir())
         instead = f", but {images:,} image{'' if images == 1 else 's'}" if images else ""
@@ -296,24 +297,26 @@ def _class_folders(part: Path, root: Path) -> tuple[list[str], list[Path], np.nd
 
 def _images(folder: Path, root: Path) -> list[Path]:
     """List every image below `folder`, sorted by path."""
-    waiting, found = [folder], list[Path]()
+    waiting, found = [os.fspath(folder)], list[str]()
     while waiting:
         for entry in _entries(waiting.pop(), root):
             if entry.is_dir():
-                waiting += [] if entry.is_symlink() else [entry]  # a link may point to a parent
-            elif entry.suffix.lower() in SUFFIXES and entry.is_file():
-                found.append(entry)
+                waiting += [] if entry.is_symlink() else [entry.path]  # a link may point to a parent
+            elif os.path.splitext(entry.name)[1].lower() in SUFFIXES and entry.is_file():
+                found.append(entry.path)
     if not found:
         raise ValueError(f"{folder} contains no images ({', '.join(SUFFIXES)}): add some, or remove the folder")
-    return sorted(found)
+    return [Path(path) for path in sorted(found, key=lambda path: path.split(os.sep))]
 
 
-def _entries(folder: Path, root: Path) -> list[Path]:
+def _entries(folder: str | Path, root: Path) -> list[os.DirEntry[str]]:
     """List `folder` sorted by name, without hidden entries; links to outside of `root` are rejected."""
-    entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
-    for entry in entries:
-        if not entry.resolve().is_relative_to(root):
-            raise ValueError(f"{entry} links to {entry.resolve()}, outside of {root}")
+    with os.scandir(folder) as listed:
+        entries = sorted((e for e in listed if not e.name.startswith(".")), key=lambda entry: entry.name)
+    links = [entry.path for entry in entries if entry.is_symlink()]
+    for path in (folder, *links):  # what is not a link is where its folder is
+        if not (target := Path(path).resolve()).is_relative_to(root):
+            raise ValueError(f"{path} links to {target}, outside of {root}")
     return entries
 
 
@@ -341,12 +344,13 @@ def _read(
     """Decode all files; several runs on one folder decode it once, unless a file changes."""
     working = PHOTO_SIZE if image_size is None else image_size
     cache = _cache(base, working)
-    headers = pixel_file.current_headers(cache, files, folder) or pixel_file.read_headers(files)
+    about = pixel_file.read_description(cache, files, folder)
+    headers = pixel_file.read_headers(files) if about is None else pixel_file.headers_of(about)
     if headers.size is not None and is_unchanged(headers.size, image_size):
         return _read_unchanged(folder, files, in_memory, None, skip_damaged, base)
     size, channels = stored_size(working), 1 if headers.grey else 3
     try:
-        photos = pixel_file.open_photos(cache, files, folder, size, headers, skip_damaged, in_memory)
+        photos = pixel_file.open_photos(cache, files, folder, size, headers, skip_damaged, in_memory, about)
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EROFS, errno.EPERM):
             raise

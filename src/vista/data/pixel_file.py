@@ -23,7 +23,15 @@ from typing import Any, cast
 import numpy as np
 from PIL import Image
 
-from vista.data.decoding import GREY, DamagedImage, decode_square, in_threads, open_image, shown_size
+from vista.data.decoding import (
+    GREY,
+    DamagedImage,
+    decode_square,
+    in_threads,
+    names_below,
+    open_image,
+    shown_size,
+)
 from vista.data.streamed_photos import StreamedPhotos
 
 FORMAT = "vista.photos"
@@ -32,6 +40,7 @@ _LENGTH = 8  # bytes at the end of the file
 _FREE = 1.1  # share of the pixels' size that must be free on the disk
 _MARGIN = 256 / 224  # stored size / working size: random crops need material around the centre
 _VALUES = np.arange(256)  # of a pixel
+Description = dict[str, Any]  # what the end of the file says, with an entry for each source file
 
 
 def _unobserved(done: int, total: int) -> None:
@@ -135,14 +144,20 @@ def _streamed(files: Sequence[Path], root: Path, size: int, channels: int, entri
     return _photos(cast("np.ndarray", StreamedPhotos(readable, size, channels)), root, entries)
 
 
-def current_headers(path: Path, files: Sequence[Path], root: Path) -> Headers | None:
-    """Return the image headers as recorded in the pixel file; None if it is missing or not current."""
-    about = _read_description(path, files, root)
-    return None if about is None else _headers(about)
+def headers_of(about: Description) -> Headers:
+    """Return the image headers as recorded in the pixel file."""
+    return Headers(tuple(about["size"]) if about["size"] else None, about["grey"])
 
 
 def open_photos(
-    path: Path, files: Sequence[Path], root: Path, size: int, headers: Headers, skip_damaged: bool, in_memory: int
+    path: Path,
+    files: Sequence[Path],
+    root: Path,
+    size: int,
+    headers: Headers,
+    skip_damaged: bool,
+    in_memory: int,
+    about: Description | None = None,
 ) -> Photos:
     """Return the pixels of `files` from the pixel file, which is written first if it is missing or not current.
 
@@ -157,19 +172,20 @@ def open_photos(
         skip_damaged: Leave out files that cannot be decoded, instead of raising ``DamagedImage`` for the first.
         in_memory: Bytes of pixels up to which they are read into memory; more are memory-mapped, or decoded whenever
             they are read if the disk lacks space for them.
+        about: Result of :func:`read_description`, if it was called before.
 
     Returns:
         The decoded photos.
     """
-    about = _read_description(path, files, root)
+    about = about or read_description(path, files, root)
     if about is None or not about["stored"]:
         with _locked(path):
             values = len(files) * size * size * (1 if headers.grey else 3)
             stores = values <= in_memory or shutil.disk_usage(path.parent).free > values * _FREE
-            about = _read_description(path, files, root)
+            about = read_description(path, files, root)
             if about is None or about["stored"] < stores:
                 _write(path, files, root, size, headers, skip_damaged, stores)
-                about = _read_description(path, files, root)
+                about = read_description(path, files, root)
     if about is None:
         raise ValueError(f"images in {root} changed while they were decoded: start again when they are complete")
     entries = about["entries"]
@@ -251,17 +267,13 @@ def _describe(image: np.ndarray) -> Entry:
 def _listing(files: Sequence[Path], root: Path) -> list[list[Any]]:
     """Return name, size and modification time of each file."""
     listed = []
-    for path in files:
-        state = path.stat()
-        listed.append([str(path.relative_to(root)), state.st_size, state.st_mtime_ns])
+    for path, name in zip(files, names_below(files, root), strict=True):
+        state = os.stat(path)
+        listed.append([name, state.st_size, state.st_mtime_ns])
     return listed
 
 
-def _headers(about: dict[str, Any]) -> Headers:
-    return Headers(tuple(about["size"]) if about["size"] else None, about["grey"])
-
-
-def _read_description(path: Path, files: Sequence[Path], root: Path) -> dict[str, Any] | None:
+def read_description(path: Path, files: Sequence[Path], root: Path) -> Description | None:
     """Return the description if the file is complete and was made from exactly these files, otherwise None."""
     try:
         with path.open("rb") as file:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from vista.core import collectives
+from vista.core.triton_support import triton_works
 from vista.core.validation import first_few
 from vista.data.loader import Loader
 from vista.methods import Method, WholeBatch
@@ -63,7 +64,7 @@ class Engine:
         self.steps_done = 0
         self.captures = capture and device.type == "cuda" and method.capturable and loader.is_fully_on_device
         self.captures = self.captures and collectives.world_size() == 1
-        self.compiles = compile_network and self.captures
+        self.compiles = compile_network and self.captures and triton_works(device)
         self._compiled: Any = torch.compile(network, dynamic=False) if self.compiles else network
         self.fused: FusedNetwork | None = None  # the same network with custom kernels, for full batches
         self._graphs: dict[tuple[int, bool], torch.cuda.CUDAGraph] = {}  # by size and whether the optimiser steps

@@ -33,7 +33,11 @@ def largest_batch(peak_bytes: Callable[[int], int], free: int, below: int) -> in
     return None if fitting < SMALL else 2 ** (fitting.bit_length() - 1)
 
 
-def out_of_memory(config: TrainConfig, engine: Engine) -> RuntimeError:
+class OutOfMemory(RuntimeError):
+    """A run needs more GPU memory than is free; other runs may have the rest."""
+
+
+def out_of_memory(config: TrainConfig, engine: Engine) -> OutOfMemory:
     """The error of a run that cannot continue, with a batch size that fits as far as that can be measured."""
     fits = None
     try:
@@ -41,7 +45,7 @@ def out_of_memory(config: TrainConfig, engine: Engine) -> RuntimeError:
         fits = largest_batch(engine.peak_bytes, torch.cuda.mem_get_info(engine.device)[0], config.batch_size)
     except RuntimeError:  # not even the smallest batch, or the failed step left the device unusable
         pass
-    return RuntimeError(explain(config, fits))
+    return OutOfMemory(explain(config, fits))
 
 
 def explain(config: TrainConfig, fits: int | None) -> str:

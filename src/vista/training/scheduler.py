@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +24,7 @@ from vista.core import collectives
 from vista.runs.config import TrainConfig
 from vista.training.events import Event, Finished, Interrupted, OutputClosed, Stop, Waiting
 from vista.training.loop import train
+from vista.training.memory import OutOfMemory
 from vista.training.resolve import device_name
 
 RUNS_PER_GPU = 5
@@ -57,8 +60,8 @@ def run_jobs(jobs: list[Job], show: Callable[[Job, Event], None], at_once: int |
     waiting = deque(jobs)
     with stop_on_signals() as stop, deterministic(any(job.config.deterministic for job in jobs)):
         runs = Interleaved(show, stop)
-        while runs.running or (waiting and not stop.signal):
-            while waiting and len(runs.running) < limit and not stop.signal:
+        while runs.jobs or (waiting and not stop.signal):
+            while waiting and len(runs.jobs) < min(limit, runs.most) and not stop.signal:
                 runs.start(waiting.popleft())
             runs.advance()
     if runs.interrupted is not None:
@@ -70,6 +73,9 @@ def run_jobs(jobs: list[Job], show: Callable[[Job, Event], None], at_once: int |
 class Interleaved:
     """Runs that take turns in this process.
 
+    A run that needs more GPU memory than the others leave it is postponed: when one of them has ended, it resumes from
+    its last checkpoint, and ``most`` limits the runs from then on.
+
     Args:
         show: Called with each progress event.
         stop: Its ``signal`` requests a checkpoint of every run; the first of them is then kept in ``interrupted``.
@@ -78,7 +84,14 @@ class Interleaved:
     def __init__(self, show: Callable[[Job, Event], None], stop: Stop) -> None:
         self.show, self.stop = show, stop
         self.running = deque[tuple[Job, Iterator[Event]]]()
+        self.postponed = deque[Job]()
+        self.most = sys.maxsize
         self.interrupted: Interrupted | None = None
+
+    @property
+    def jobs(self) -> list[Job]:
+        """The runs that have not ended."""
+        return [*(job for job, _ in self.running), *self.postponed]
 
     def start(self, job: Job) -> None:
         """Add a run, which starts with the next :meth:`advance`."""
@@ -86,6 +99,11 @@ class Interleaved:
 
     def advance(self) -> None:
         """Advance each run by one event; one that ends leaves, and its job holds the metrics or the error."""
+        if self.stop.signal and self.postponed:
+            self.interrupted = self.interrupted or Interrupted(self.postponed[0].out, self.stop.signal)
+            self.postponed.clear()
+        while self.postponed and len(self.running) < self.most:
+            self.start(self.postponed.popleft())
         for _ in range(len(self.running)):
             job, events = self.running.popleft()
             try:
@@ -96,15 +114,28 @@ class Interleaved:
                 self.interrupted = self.interrupted or error
                 continue
             except Exception as error:
-                job.error = error
-                if collectives.active():
-                    raise
+                lacks_memory = isinstance(error, OutOfMemory | torch.OutOfMemoryError)
+                if lacks_memory and self.running and not collectives.active():
+                    self._postpone(job)
+                else:
+                    job.error = error
+                    if collectives.active():
+                        raise
                 _drop_frames(error)
                 continue
             if isinstance(event, Finished) and event.role is None:
                 job.metrics = event.metrics
             show_or_stop(self.show, job, event, self.stop)
             self.running.append((job, events))
+
+    def _postpone(self, job: Job) -> None:
+        self.most = len(self.running)
+        self.postponed.append(job)
+        warnings.warn(
+            f"the GPU has too little memory for {self.most + 1} runs at once: {job.out} resumes from its last "
+            f"checkpoint when another run has ended; from now on at most {self.most} train at once",
+            stacklevel=3,
+        )
 
 
 def show_or_stop(show: Callable[[Job, Event], None], job: Job, event: Event, stop: Stop) -> None:

@@ -122,6 +122,7 @@ def _single_calls(rank: int, world: int) -> dict[str, Any]:
     return {
         "rows": rows,
         "seen": seen,
+        "sent": _sent_over_state(rank, world),
         "broadcast": weights.detach(),
         "gradients": [first.grad, second.grad],
         "unused": unused.grad,
@@ -134,6 +135,26 @@ def _single_calls(rank: int, world: int) -> dict[str, Any]:
         "words": collectives.broadcast_strings([f"from {rank}"] * (2 + rank)),
         "all_agree": [collectives.all_agree(True), collectives.all_agree(rank == 0), collectives.all_agree(False)],
     }
+
+
+def _sent_over_state(rank: int, world: int) -> float:
+    """Bytes that are sent when an epoch ends, over those of its state; a ring sends a sum twice."""
+    vista, sent = Vista(torch.arange(400) % 200, num_classes=200, epochs=2, val_labels=torch.arange(200)), [0]
+    mine = torch.arange(400)[rank::world]
+    vista.loss(torch.randn(len(mine), 200).requires_grad_(), mine)
+
+    def counted(times: int, send: Any) -> Any:
+        def call(tensor: Tensor, *arguments: Any, **options: Any) -> Any:
+            sent[0] += times * tensor.nbytes
+            return send(tensor, *arguments, **options)
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dist, "broadcast", counted(1, dist.broadcast))
+        patch.setattr(dist, "all_reduce", counted(2, dist.all_reduce))
+        vista.end_epoch(torch.eye(200)[rank::world], val_index=torch.arange(200)[rank::world])
+    return sent[0] / (400 * 200 * 2)
 
 
 def start_ranks(folder: Path) -> None:
@@ -196,6 +217,13 @@ def test_the_lowest_rank_that_saw_a_row_gives_it(ranks, world: int) -> None:
     for result in ranks[world]:
         assert result["rows"][:, 0].tolist() == [1.0, 2.0, float(world), 0.5]
         assert result["seen"].tolist() == [True, True, True, False]
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_every_prediction_is_sent_once(ranks, world: int) -> None:
+    """As a broadcast passes each node once, these are the bytes between nodes, too."""
+    for result in ranks[world]:
+        assert 1.0 <= result["sent"] <= 1.1
 
 
 @pytest.mark.parametrize("world", [2, 4])

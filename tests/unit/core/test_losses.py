@@ -93,6 +93,20 @@ def test_the_gradient_has_a_gradient(logits: Tensor, targets: Tensor, sum_to_one
     torch.testing.assert_close(second, torch.autograd.grad(theirs.square().sum(), z)[0])
 
 
+@pytest.mark.parametrize("sum_to_one", [False, True])
+def test_the_mean_is_that_of_the_losses_with_its_gradients(logits: Tensor, targets: Tensor, sum_to_one: bool) -> None:
+    z = logits.requires_grad_()
+    mean = cross_entropy_and_probs(z, targets, sum_to_one=sum_to_one, mean=True)[0]
+    expected = F.cross_entropy(z, targets)
+    torch.testing.assert_close(mean, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(loss, z, retain_graph=True) for loss in (mean, expected)))
+    seconds = []
+    for loss in (mean, expected):
+        (first,) = torch.autograd.grad(loss, z, create_graph=True)
+        seconds.append(torch.autograd.grad(first.square().sum(), z))
+    torch.testing.assert_close(*seconds)
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_penalty_on_gradients_may_be_added_to_the_loss(logits: Tensor, targets: Tensor, weighted: bool) -> None:
     """Loss and gradient are then differentiated in one pass; with class weights rows do not sum to one."""

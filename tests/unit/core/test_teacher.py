@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from contextlib import nullcontext
+from types import ModuleType
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+import vista.core
 from vista import functional
 from vista.core import teacher as teacher_module
 from vista.core.teacher import blend, normalise, smooth, teacher
@@ -110,10 +114,38 @@ def test_a_teacher_of_nobody_is_rejected() -> None:
         teacher(predictions(2, 3, 4), {})
 
 
-def test_without_triton_there_is_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "triton", None)
+class CompilationError(Exception):
+    """As of Triton, derived from nothing else."""
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (None, "ModuleNotFoundError: import of triton halted; None in sys.modules"),
+        (CompilationError("no target\nmore"), "CompilationError: no target"),
+        (2.0, "it computes wrong numbers"),
+        (3.0, ""),
+    ],
+)
+def test_triton_must_be_there_compile_and_be_right(
+    found: float | Exception | None, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fused_sum(_states: object, _shares: object, out: torch.Tensor) -> None:
+        if isinstance(found, Exception):
+            raise found
+        out.fill_(found)
+
+    kernel, device = ModuleType("vista.core.teacher_kernel"), torch.device("cpu")
+    vars(kernel)["fused_sum"] = fused_sum
+    monkeypatch.delattr(vista.core, "teacher_kernel", raising=False)
     monkeypatch.delitem(sys.modules, "vista.core.teacher_kernel", raising=False)
-    assert not triton_works.__wrapped__(torch.device("cpu"))
+    if found is None:
+        monkeypatch.setitem(sys.modules, "triton", None)
+    else:
+        monkeypatch.setitem(sys.modules, "vista.core.teacher_kernel", kernel)
+        monkeypatch.setattr(vista.core, "teacher_kernel", kernel, raising=False)
+    with pytest.warns(UserWarning, match=re.escape(f"({reason}): torch's own")) if reason else nullcontext():
+        assert triton_works.__wrapped__(device) is not bool(reason)
 
 
 @pytest.mark.cuda

@@ -225,12 +225,15 @@ def test_a_wrong_path_names_the_remedy(tmp_path):
         load(f"folder:{image.parent}")
 
 
-@pytest.mark.parametrize("target", ["a file", "a class"])
+@pytest.mark.parametrize("target", ["a file", "a class", "a part"])
 def test_a_link_out_of_the_folder_is_rejected(tmp_path, target):
     name = tree(tmp_path / "data")
     write_image(tmp_path / "secret" / "x.png", 1)
     if target == "a file":
         os.symlink(tmp_path / "secret" / "x.png", tmp_path / "data" / "train" / "ant" / "x.png")
+    elif target == "a part":
+        os.renames(tmp_path / "data" / "train", tmp_path / "secret" / "train")
+        os.symlink(tmp_path / "secret" / "train", tmp_path / "data" / "train")
     else:
         os.symlink(tmp_path / "secret", tmp_path / "data" / "train" / "secret")
     with pytest.raises(ValueError, match=r"links to .*secret.*, outside of"):

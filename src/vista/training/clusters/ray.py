@@ -70,16 +70,16 @@ class RayWorker:
         for number, job in given:
             self.numbers[id(job)] = number
             self.runs.start(job)
-        before = [job for job, _ in self.runs.running]
+        before = self.runs.jobs
         self.events, until = [], time.monotonic() + SECONDS_PER_CALL
         with warnings.catch_warnings():
             warnings.showwarning = self._warn  # type: ignore[assignment]
-            while len(self.runs.running) == len(before) and before and (stop or time.monotonic() < until):
+            while len(self.runs.jobs) == len(before) and before and (stop or time.monotonic() < until):
                 self.runs.advance()
-            while stop and self.runs.running:
+            while stop and self.runs.jobs:
                 self.runs.advance()
         ended, stopped = dict[int, Exception | None](), list[int]()
-        running = {id(job) for job, _ in self.runs.running}
+        running = {id(job) for job in self.runs.jobs}
         for job in before:
             if id(job) in running:
                 continue
