@@ -14,7 +14,7 @@ def test_every_cell_of_every_table_has_a_valid_configuration(name: str) -> None:
     for cell in load_study(name).cells:
         config = cell.config()
         assert choose_method(config).method is choose(cell.method).method
-        if config.data == "digits":
+        if config.data in ("digits", "cifar100-small"):
             continue
         assert config.epochs == (50 if name == "recipe-search" else 200)
         assert (config.batch_size, config.lr) == ((32, 0.01) if config.noise == "none" else (64, 0.1))
