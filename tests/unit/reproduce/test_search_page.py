@@ -58,6 +58,19 @@ def test_small_data_run_as_the_plan_says() -> None:
     assert (made.lr_schedule, made.restart_epochs, made.precision) == ("restarts", 8, "fp32")
 
 
+def test_additions_are_rows_of_the_same_page(tmp_path: Path) -> None:
+    add(tmp_path, "ce", "cosine", 10, average=40.0, plain=38.0)
+    for method in recipe.ADDITIONS:
+        add(tmp_path, method, "cosine", 10, average=41.0, plain=38.0)
+    assert {row[1] for row in lines(tmp_path) if row[0] == SYMMETRIC} == {
+        f"`{method}`" for method in ("ce", *recipe.ADDITIONS)
+    }
+    text = search_page.render(ledger.read(tmp_path))
+    assert "1 of 216 runs of the screening are in the ledger, and 5 with additions to posterior targets." in text
+    runs = plan.plan_runs([load_study("recipe-additions")], [], only=[["small data", "cosine", "temperature=0.5"]])
+    assert [(run.config.options["temperature"], run.config.seed) for run in runs] == [(0.5, 10), (0.5, 11), (0.5, 12)]
+
+
 def test_a_run_gives_a_row_for_the_average_and_one_for_the_plain_weights(tmp_path: Path) -> None:
     add(tmp_path, "ce", "cosine", 10, average=40.0, plain=38.0)
     add(tmp_path, "elr", "hold", 10, average=44.0, plain=43.0)

@@ -9,6 +9,11 @@ from vista.runs.config import preset
 # ---------------------------------------------------------------- search
 
 CANDIDATES = ("ce", "vista-light", "ps-kd-beta", "sat", "elr", "posterior", "posterior-newest", "posterior-uniform")
+# To the posterior, one at a time.
+ADDITIONS = (
+    "posterior:noise=structured", "posterior:temperature=0.5", "posterior:temperature=0.7", "posterior:prior=1",
+    "posterior:topk=10",
+)  # fmt: skip
 SCHEDULES = ("restarts", "cosine", "hold")
 # Both the plain weights and their average are evaluated in each run.
 SCREENING: dict[str, Any] = {"epochs": 50, "validation": 0.1, "restart_epochs": 10, "ema": 0.999}
@@ -63,20 +68,22 @@ def _evaluation() -> tuple[Cell, ...]:
     return (*paper, *frozen)
 
 
-STUDIES = {
-    "recipe-search": Study(
-        title="Search for a recommended recipe: screening",
+def _screening(title: str, methods: tuple[str, ...]) -> Study:
+    return Study(
+        title=title,
         about="Another protocol: 50 epochs (small data: 40), 10 % of the training set for validation, and seeds that "
         "are never reported as results. These numbers belong to no other table.",
         cells=tuple(
-            search_cell(setting, method, schedule)
-            for setting in TUNING
-            for method in CANDIDATES
-            for schedule in SCHEDULES
+            search_cell(setting, method, schedule) for setting in TUNING for method in methods for schedule in SCHEDULES
         ),
         first_seed=FIRST_SEED,
         shown_in="docs/recipe.md",
-    ),
+    )
+
+
+STUDIES = {
+    "recipe-search": _screening("Search for a recommended recipe: screening", CANDIDATES),
+    "recipe-additions": _screening("Search for a recommended recipe: additions to posterior targets", ADDITIONS),
     "recipe": Study(
         title="Evaluation of the recommended recipe",
         about="" if FROZEN else NOT_FROZEN,
