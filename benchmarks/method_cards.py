@@ -69,14 +69,14 @@ def with_measured(card: str, method: str, digits: dict[str, Any], records: list[
 def on_digits(variants: list[str], record: dict[str, Any]) -> str:
     shown = [row for row in record["rows"] if row["method"] in {*variants, "ce"}]
     table = "\n".join(
-        f"| `{row['method']}` | {accuracy(row['best'])} | {accuracy(row['last'])} |"
+        f"| `{row['method']}` | {accuracy(row['last'])} | {accuracy(row['best'])} |"
         for row in sorted(shown, key=lambda row: row["method"] == "ce")
     )
     seeds = shown[0]["seeds"]
     return (
         f"On the digits, 40 % symmetric noise, small CNN, {record['config']['epochs']} epochs, "
         f"{seeds} seed{'s' if seeds > 1 else ''} (`results/{RECORD.name}`), test accuracy in %:\n\n"
-        f"| method | best validation epoch | last epoch |\n|---|---|---|\n{table}\n"
+        f"| method | last epoch | best validation epoch |\n|---|---|---|\n{table}\n"
     )
 
 
@@ -99,7 +99,7 @@ def on_cifar(variants: list[str], records: list[LedgerRecord]) -> str:
         return NOTHING_YET
     return (
         "On CIFAR-100, ResNet-18, under the protocol of [all tables](../../RESULTS.md), test accuracy in %:\n\n"
-        "| labels | method | seeds | best validation epoch | last epoch | most anchors |\n|---|---|---|---|---|---|\n"
+        "| labels | method | seeds | last epoch | best validation epoch | most anchors |\n|---|---|---|---|---|---|\n"
         + "".join(rows)
     )
 
@@ -112,7 +112,7 @@ def row(setting: str, method: str, runs: list[LedgerRecord]) -> str:
     best, last = results_page.average(runs, "accuracy", "best"), results_page.average(runs, "accuracy", "last")
     most = [run.metrics["anchors_max"] for run in runs if run.metrics["anchors_max"] is not None]
     anchors = f"{statistics.fmean(most):.0f}" if most else ""
-    return f"| {setting} | `{method}` | {len(runs)} | {best} | {last} | {anchors} |\n"
+    return f"| {setting} | `{method}` | {len(runs)} | {last} | {best} | {anchors} |\n"
 
 
 def accuracy(cell: dict[str, float | None]) -> str:

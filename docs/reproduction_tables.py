@@ -15,7 +15,7 @@ from vista.reproduce.studies import ablations, beta
 from vista.reproduce.studies.table1 import SETTINGS, paper_number
 
 ROOT = Path(__file__).parents[1]
-WHICH = ("best", "last")
+WHICH = ("last", "best")
 GAPS = ("gap_given", "gap_true", "gap_test")
 AT_40 = "symmetric 40 %"
 RUNS = {
@@ -53,18 +53,18 @@ SCHEDULES = {
     "vista": "rises exponentially, k = 2",
     "vista:k=3": "rises exponentially, k = 3",
 }
-MEASURED = "| run | seeds | test, best validation epoch | test, last epoch | gain, best | gain, last | most anchors |"
+MEASURED = "| run | seeds | test, last epoch | test, best validation epoch | gain, last | gain, best | most anchors |"
 FORGOTTEN = "| run | given validation labels | true validation labels | test labels |"
-OTHER_LABELS = "| labels | run | seeds | best | last | gain, best | gain, last | paper | gain, paper | most anchors |"
-WEIGHTS = "| weights | run | test, best validation epoch | test, last epoch | paper |"
-RISING = "| β | test, best validation epoch | test, last epoch | paper | most anchors |"
+OTHER_LABELS = "| labels | run | seeds | last | best | gain, last | gain, best | paper | gain, paper | most anchors |"
+WEIGHTS = "| weights | run | test, last epoch | test, best validation epoch | paper |"
+RISING = "| β | test, last epoch | test, best validation epoch | paper | most anchors |"
 HEADLINE_HEAD = (
-    "| method | seeds | best validation epoch | last epoch | past predictions kept | mean deviation gap, true labels |"
+    "| method | seeds | last epoch | best validation epoch | past predictions kept | mean deviation gap, true labels |"
 )
 
 METHODS = " | ".join(
     (
-        "| method | family | digits, best | digits, last | CIFAR-100, best | CIFAR-100, last",
+        "| method | family | digits, last | digits, best | CIFAR-100, last | CIFAR-100, best",
         "step, H200 | step, CPU | stores |",
     )
 )

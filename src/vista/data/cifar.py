@@ -1,5 +1,6 @@
 """Read CIFAR-10 and CIFAR-100 in their official Python layout; files with an unexpected MD5 are rejected."""
 
+import dataclasses
 import hashlib
 import io
 import pickle
@@ -12,6 +13,7 @@ from numpy._core.multiarray import _reconstruct
 from vista.data.source import Source, data_folder
 
 FOLDER10, FOLDER100 = "cifar-10-batches-py", "cifar-100-python"
+SMALL_CLASSES, SMALL_PER_CLASS = 10, 100
 MD5 = {
     FOLDER10: {
         "data_batch_1": "c99cafc152244af753f735de768cd75f",
@@ -64,6 +66,24 @@ def load_cifar100(root: str | Path | None) -> Source:
         mean=(0.5071, 0.4865, 0.4409),
         std=(0.2673, 0.2564, 0.2762),
         groups=tuple(int(superclass[label]) for label in range(len(classes))),
+    )
+
+
+def load_small_cifar100(root: str | Path | None) -> Source:
+    """Read the first 10 classes of CIFAR-100: the first 100 training images of each, and all of their test images."""
+    full = load_cifar100(root)
+    of_class = [np.flatnonzero(full.labels == label)[:SMALL_PER_CLASS] for label in range(SMALL_CLASSES)]
+    chosen = np.sort(np.concatenate(of_class))
+    test = full.test_labels < SMALL_CLASSES
+    return dataclasses.replace(
+        full,
+        name="cifar100-small",
+        inputs=full.inputs[chosen],
+        labels=full.labels[chosen],
+        test_inputs=full.test_inputs[test],
+        test_labels=full.test_labels[test],
+        classes=full.classes[:SMALL_CLASSES],
+        groups=None,
     )
 
 

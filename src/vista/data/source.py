@@ -22,6 +22,7 @@ _NAMED = {
     "digits": "vista.data.digits:load",
     "cifar10": "vista.data.cifar:load_cifar10",
     "cifar100": "vista.data.cifar:load_cifar100",
+    "cifar100-small": "vista.data.cifar:load_small_cifar100",
     "tinyimagenet": "vista.data.tinyimagenet:load",
 }
 _BY_PATH = {

@@ -19,7 +19,7 @@ from vista.training.resolve import choose_method, identity
 # to it by their multiply-adds: for an estimate only.
 IMAGES_PER_SECOND = 35_500
 SLOWER = {"resnet18": 1.0, "resnet34": 2.1, "densenet121": 2.5, "resnet101": 4.5, "vgg16": 0.6, "vgg19": 0.75}
-SAMPLES = {"cifar100": 50_000, "tinyimagenet": 100_000, "digits": 1_437}
+SAMPLES = {"cifar100": 50_000, "cifar100-small": 1_000, "tinyimagenet": 100_000, "digits": 1_437}
 PIXELS = {"cifar100": 1.0, "tinyimagenet": 4.0, "digits": 1 / 16}
 # Step time relative to cross-entropy (results/methods-h200.json), for methods that are noticeably slower.
 SLOWER_STEP = {

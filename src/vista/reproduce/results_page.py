@@ -19,17 +19,17 @@ from vista.training.resolve import differences
 HEAD = """# Results
 
 Written by `vista reproduce --table` from the records in `results/runs/`; we interpret it in
-[docs/reproduction.md](docs/reproduction.md). *Best* is the epoch with the highest accuracy on the given validation
-labels (the first on ties), *last* the last epoch; nothing is selected on the test set. `n` is the number of seeds, ±
-the standard error over them. Knowledge fusion trains with cross-entropy alone: where the ledger has no plain run of a
-seed, the network of its knowledge fusion run is used. A gain is the difference from plain training with the same
-labels, split and initial weights, averaged over the seeds that both have, ± its standard error. The paper's number is
-compared with *best*: a difference is in bold where it exceeds two standard errors of both numbers combined. One seed
-alone cannot show this, and two seeds give only a rough estimate of the error.
+[docs/reproduction.md](docs/reproduction.md). *Last* is the last epoch, which needs no selection; *best* the epoch
+with the highest accuracy on the given validation labels (the first on ties). Nothing is selected on the test set. `n`
+is the number of seeds, ± the standard error over them. Knowledge fusion trains with cross-entropy alone: where the
+ledger has no plain run of a seed, the network of its knowledge fusion run is used. A gain is the difference from
+plain training with the same labels, split and initial weights, averaged over the seeds that both have, ± its standard
+error. The paper's number is compared with *best*: a difference is in bold where it exceeds two standard errors of
+both numbers combined. One seed alone cannot show this, and two seeds give only a rough estimate of the error.
 """
 
 COLUMNS = (
-    "setting", "method", "measure", "n", "ours, best", "ours, last", "paper", "gain, best", "gain, last", "gain, paper",
+    "setting", "method", "measure", "n", "ours, last", "ours, best", "paper", "gain, last", "gain, best", "gain, paper",
     "difference",
 )  # fmt: skip
 
@@ -146,12 +146,12 @@ def _row(cell: Cell, table: Study, by_cell: dict[str, list[LedgerRecord]]) -> st
         cell.setting,
         cell.method_label,
         grid.MEASURES[cell.measure][0],
-        str(best.n),
-        str(best),
+        str(last.n),
         str(last),
+        str(best),
         _paper_text(paper),
-        format_gain(at_best),
         format_gain(at_last),
+        format_gain(at_best),
         "" if paper_gain is None else f"{paper_gain.value:+.2f}",
         _verdict(*compared),
     ]
@@ -230,14 +230,14 @@ def _others(by_cell: dict[str, list[LedgerRecord]]) -> Iterator[str]:
         return
     yield "## Runs under another protocol\n"
     yield "These runs belong to no table above. Each row names its differences from the protocol.\n"
-    yield "| data, noise | method | differs in | n | best | last |"
+    yield "| data, noise | method | differs in | n | last | best |"
     yield "|---|---|---|---|---|---|"
     for group in others:
         config = group[0].config
         best, last = average(group, "accuracy", "best"), average(group, "accuracy", "last")
         assert best is not None
         texts = (f"{config.data}, {config.noise}", config.method, _differences(config))
-        yield f"| {' | '.join(map(_escape, texts))} | {best.n} | {best} | {last} |"
+        yield f"| {' | '.join(map(_escape, texts))} | {best.n} | {last} | {best} |"
 
 
 def _escape(text: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from vista.reproduce.ledger import LedgerRecord, cell_key, group_by_cell
 from vista.reproduce.results_page import Mean, format_gain
-from vista.reproduce.studies.recipe import CANDIDATES, SCHEDULES, STUDIES, TUNING, search_cell
+from vista.reproduce.studies.recipe import ADDITIONS, CANDIDATES, SCHEDULES, STUDIES, TUNING, search_cell
 
 LAST_EPOCHS = 5  # whose accuracy on the validation labels is averaged: the criterion
 WEIGHTS = {"average": "", "plain": "plain_"}  # evaluated weights, and what their fields in an epoch's line begin with
@@ -49,7 +49,7 @@ def rows_of(records: list[LedgerRecord]) -> list[Row]:
     study, by_cell, rows = STUDIES["recipe-search"], group_by_cell(records), []
     seeds = range(study.first_seed, study.first_seed + study.seeds)
     for setting in TUNING:
-        for method in CANDIDATES:
+        for method in (*CANDIDATES, *ADDITIONS):
             for schedule in SCHEDULES:
                 found = by_cell.get(cell_key(search_cell(setting, method, schedule).config()), [])
                 runs = {run.config.seed: run for run in found if run.config.seed in seeds}
@@ -156,8 +156,12 @@ def _about_coverage(rows: list[Row]) -> str:
 
 def _about_runs(rows: list[Row], reference: dict[str, Row]) -> str:
     study = STUDIES["recipe-search"]
-    runs = sum(len(row.criterion) for row in rows if row.weights == "plain")
-    text = f"{runs} of {len(study.cells) * study.seeds} runs of the screening are in the ledger. "
+    plain = [row for row in rows if row.weights == "plain"]
+    screened, added = (
+        sum(len(row.criterion) for row in plain if row.method in methods) for methods in (CANDIDATES, ADDITIONS)
+    )
+    text = f"{screened} of {len(study.cells) * study.seeds} runs of the screening are in the ledger"
+    text += f", and {added} with additions to posterior targets. " if added else ". "
     if any(len(row.criterion) == 1 for row in rows):
         text += (
             "Cells with `n` = 1 have one seed: they have no standard error, and by the rule of the plan none of their "

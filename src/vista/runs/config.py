@@ -33,8 +33,8 @@ class TrainConfig:
     """One training run."""
 
     data: str = "digits"
-    """What to train on: digits, cifar10, cifar100, tinyimagenet, or your own: folder:PATH (images), csv:PATH,
-    parquet:PATH, hf:PATH (a saved dataset of Hugging Face) or npz:PATH."""
+    """What to train on: digits, cifar10, cifar100, cifar100-small (1,000 images of 10 classes), tinyimagenet, or your
+    own: folder:PATH (images), csv:PATH, parquet:PATH, hf:PATH (a saved dataset of Hugging Face) or npz:PATH."""
     root: str | None = None
     """Folder that holds the data sets; the environment variable VISTA_DATA if not given."""
     noise: str = "none"

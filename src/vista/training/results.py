@@ -86,7 +86,7 @@ def _calibration(training: Training, val_logits: Tensor) -> dict[str, Any] | Non
     except CalibrationError:
         return None
     values = dataclasses.asdict(found)
-    del values["matrix"]  # it follows from the rate
+    del values["matrix"]  # K x K numbers, which can be fitted again from the validation logits in the run
     return values
 
 

@@ -54,6 +54,19 @@ def test_cifar100_has_images_labels_names_and_superclasses(small_cifar100):
     assert (source.flip, source.padding) == (True, 4)
 
 
+def test_small_cifar100_has_the_first_images_of_the_first_classes(small_cifar100, monkeypatch):
+    monkeypatch.setattr(cifar, "SMALL_CLASSES", 3)
+    monkeypatch.setattr(cifar, "SMALL_PER_CLASS", 1)
+    full, source = load("cifar100", small_cifar100), load("cifar100-small", small_cifar100)
+    assert source.name == "cifar100-small"
+    assert source.labels.tolist() == [0, 1, 2]
+    assert np.array_equal(source.inputs, full.inputs[:3])
+    assert source.test_labels.tolist() == [2, 1, 0]
+    assert np.array_equal(source.test_inputs, full.test_inputs[7:])
+    assert source.classes == full.classes[:3]
+    assert source.groups is None, "the superclasses are incomplete"
+
+
 def test_cifar10_joins_its_batches_in_order(tmp_path, monkeypatch):
     files = {f"data_batch_{n}": batch(2, n, {b"labels": [n, n + 1]}) for n in range(1, 6)}
     files["test_batch"] = batch(3, 0, {b"labels": [9, 8, 7]})

@@ -11,6 +11,7 @@ def test_an_unknown_name_gets_a_close_suggestion():
         "digits",
         "cifar10",
         "cifar100",
+        "cifar100-small",
         "tinyimagenet",
         "folder:PATH",
         "npz:PATH",

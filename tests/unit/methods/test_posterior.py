@@ -104,7 +104,7 @@ def test_fit_recovers_temperature_and_noise_rate(temperature: float, noise_rate:
 @pytest.mark.parametrize("seed", range(5))
 def test_fit_is_at_least_as_likely_as_every_point_of_a_fine_grid(seed: int) -> None:
     q, labels = draw(60, 4, 0.3, 1.0, seed)
-    temperature, noise_rate = fit_noise(torch.from_numpy(q), torch.from_numpy(labels))
+    temperature, noise_rate, _ = fit_noise(torch.from_numpy(q), torch.from_numpy(labels))
     found = log_likelihood(q, labels, temperature, noise_rate)
     best = max(log_likelihood(q, labels, t, e) for t in np.geomspace(0.05, 20, 200) for e in np.linspace(0, 0.75, 151))
     assert found > best - 1e-6
@@ -114,7 +114,7 @@ def test_fit_is_at_least_as_likely_as_every_point_of_a_fine_grid(seed: int) -> N
 
 def test_known_noise_rate_leaves_the_temperature_to_fit() -> None:
     p, labels = draw(5_000, 10, 0.3, 3.0)
-    temperature, noise_rate = fit_noise(torch.from_numpy(p), torch.from_numpy(labels), noise_rate=0.3)
+    temperature, noise_rate, _ = fit_noise(torch.from_numpy(p), torch.from_numpy(labels), noise_rate=0.3)
     assert noise_rate == 0.3
     assert temperature == pytest.approx(1.0, rel=0.1)
 
@@ -127,12 +127,78 @@ def test_uninformative_teacher_has_noise_rate_0() -> None:
 
 def test_stored_zeros_stay_finite() -> None:
     q = torch.eye(3)[torch.tensor([0, 1, 2, 0])].half()
-    temperature, noise_rate = fit_noise(q, torch.tensor([1, 1, 2, 0]))
+    temperature, noise_rate, _ = fit_noise(q, torch.tensor([1, 1, 2, 0]))
     assert np.isfinite([temperature, noise_rate]).all()
     assert noise_rate == pytest.approx(0.25, abs=0.01)
 
 
+def flip(labels: np.ndarray, classes: int, noise_rate: float) -> np.ndarray:
+    """A share of the labels, moved to the next class."""
+    wrong = np.random.default_rng(7).random(len(labels)) < noise_rate
+    return np.where(wrong, (labels + 1) % classes, labels)
+
+
+def test_structured_noise_is_found_class_by_class() -> None:
+    p, true = draw(20_000, 5, 0.0, 4.0)
+    labels = flip(true, 5, 0.3)
+    found = fit_noise(torch.from_numpy(temper(p, 2.0)), torch.from_numpy(labels), "structured")
+    expected = 0.7 * np.eye(5) + 0.3 * np.roll(np.eye(5), 1, axis=1)
+    np.testing.assert_allclose(found.matrix, expected, atol=0.03)
+    assert found.noise_rate == pytest.approx(0.3, abs=0.02)
+    assert found.temperature == pytest.approx(0.5, rel=0.1)
+
+
+def test_a_matrix_gives_the_posterior_of_its_column() -> None:
+    matrix = torch.tensor([[0.6, 0.4, 0.0], [0.0, 0.6, 0.4], [0.4, 0.0, 0.6]], dtype=torch.float64)
+    found = compute_posterior(torch.tensor([[0.5, 0.3, 0.2]] * 2), torch.tensor([1, -1]), 1.0, matrix)
+    torch.testing.assert_close(found[0], torch.tensor([0.2, 0.18, 0.0]) / 0.38)
+    torch.testing.assert_close(found[1], torch.tensor([0.5, 0.3, 0.2]))
+
+
+def test_a_known_temperature_leaves_the_noise_to_fit() -> None:
+    p, labels = draw(5_000, 10, 0.3, 3.0)
+    found = fit_noise(torch.from_numpy(p), torch.from_numpy(labels), temperature=0.5)
+    assert found.temperature == pytest.approx(0.5)
+    free = fit_noise(torch.from_numpy(p), torch.from_numpy(labels))
+    assert found.noise_rate != pytest.approx(free.noise_rate, abs=0.01)
+
+
+def test_prior_keeps_the_temperature_near_1_where_any_low_one_fits() -> None:
+    q, labels = torch.eye(3).repeat(20, 1) * 0.9 + 0.1 / 3, torch.arange(60) % 3
+    assert fit_noise(q, labels).temperature == pytest.approx(0.05, rel=1e-3)
+    assert fit_noise(q, labels, prior=1.0).temperature > 0.2
+
+
 # ---------------------------------------------------------------- the method
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"noise": "human"}, "noise must be one of symmetric, structured, got 'human'"),
+        ({"noise": "structured", "noise_rate": 0.4}, "noise_rate must be None with noise='structured', got 0.4"),
+        ({"temperature": 0.0}, "temperature must be between 0.05 and 20 .*, got 0.0"),
+        ({"prior": -1.0}, "prior must be .*, got -1.0"),
+        ({"topk": 0}, "topk must be at least 1, got 0"),
+    ],
+)
+def test_bad_options_are_rejected(options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        choose("posterior", options)
+
+
+@pytest.mark.parametrize("options", [{"noise": "structured"}, {"temperature": 0.5}, {"prior": 1.0}, {"topk": 2}])
+def test_options_change_the_targets_and_survive_a_resume(make_task, FakeBatch, Linear5, options: dict) -> None:
+    task, network = make_task(), Linear5()
+    method, other, plain = (make(task, network, ramp=0.0, **each) for each in (options, options, {}))
+    for epoch, classes in enumerate(VAL[:2], 1):
+        for one in (method, plain):
+            train_epoch(one, network, FakeBatch, epoch, logits_for(classes))
+    everything = torch.arange(12)
+    assert not torch.equal(method.targets(everything), plain.targets(everything))
+    torch.testing.assert_close(method.targets(everything).sum(1), torch.ones(12))
+    other.set_extra_state(method.get_extra_state())
+    assert torch.equal(other.targets(everything), method.targets(everything))
 
 
 def logits_for(classes: list[int], confidence: float = 3.0) -> torch.Tensor:
@@ -175,7 +241,7 @@ def test_targets_are_the_posterior_of_the_teacher_of_vista(make_task, FakeBatch,
         val = np.zeros((5, 5))
         for s, weight in summary.anchors.items():
             val += weight * logits_for(VAL[s - 1]).softmax(1).half().double().numpy()
-        expected = fit_noise(torch.from_numpy(val), task.val_labels)
+        expected = fit_noise(torch.from_numpy(val), task.val_labels)[:2]
         assert (line["temperature"], line["noise_rate"]) == pytest.approx(expected, rel=1e-3, abs=1e-4)
         by_hand = posterior_by_hand(
             plain.teacher().numpy(), task.labels.numpy(), line["temperature"], line["noise_rate"]

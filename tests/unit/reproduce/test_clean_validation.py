@@ -80,7 +80,7 @@ def test_records_of_the_two_protocols_are_never_averaged(tmp_path: Path) -> None
     fake(tmp_path, "ce", protocol.symmetric(40) | protocol.CLEAN_VALIDATION, 0, 61.0, 57.0)
     page = results_page.render(tmp_path)
     own = page.split("## clean-validation")[1].split("\n## ")[0]
-    assert "| 61.00 | 57.00 |" in own
+    assert "| 57.00 | 61.00 |" in own
     assert "59.00" not in own
     assert "61.00" not in page.split("## table1")[1].split("\n## ")[0]
     assert STUDY.cells[0].run_name(0) == "asymmetric 40 %, clean validation, ce, seed 0"

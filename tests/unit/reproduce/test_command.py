@@ -308,7 +308,7 @@ def test_the_page_is_written_from_the_given_ledger(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     fake(tmp_path / "elsewhere", "ce", protocol.symmetric(40), 0, 59.0, 55.0)
     assert main(["reproduce", "--table", "--results", "elsewhere"]) == 0
-    assert "| symmetric 40 % | ce | test accuracy, % | 1 | 59.00 | 55.00 |" in Path("RESULTS.md").read_text()
+    assert "| symmetric 40 % | ce | test accuracy, % | 1 | 55.00 | 59.00 |" in Path("RESULTS.md").read_text()
 
 
 def test_the_printed_plan_has_seeds_notes_and_hours(

@@ -12,7 +12,7 @@ from vista.reproduce import ledger, load_study, plan, protocol, results_page, se
 from vista.reproduce.studies import recipe
 from vista.training.resolve import identity
 
-SYMMETRIC, ASYMMETRIC = recipe.TUNING
+SYMMETRIC, ASYMMETRIC, SMALL = recipe.TUNING
 
 
 def add(
@@ -41,13 +41,34 @@ def lines(results: Path) -> list[list[str]]:
 
 def test_runs_of_the_screening_are_those_of_the_plan() -> None:
     runs = plan.plan_runs([load_study("recipe-search")], [])
-    assert len(runs) == 2 * 8 * 3 * 3
+    assert len(runs) == 3 * 8 * 3 * 3
     assert {run.config.seed for run in runs} == {10, 11, 12}
     made = {"epochs": 50, "validation": 0.1, "restart_epochs": 10, "ema": 0.999, "noise": "asymmetric:0.4"}
     config = protocol.make_config("posterior-newest", {**made, "lr_schedule": "hold"}, 11)
     assert identity(config) in {identity(run.config) for run in runs}
     (one,) = plan.plan_runs([load_study("recipe-search")], [], only=[["symmetric 40 %, hold", "elr", "seed 12"]])
     assert (one.config.lr_schedule, one.config.noise, one.config.seed) == ("hold", "symmetric:0.4", 12)
+
+
+def test_small_data_run_as_the_plan_says() -> None:
+    (run,) = plan.plan_runs([load_study("recipe-search")], [], only=[["small data", "restarts", "elr", "seed 10"]])
+    made = run.config
+    assert (made.data, made.network, made.noise) == ("cifar100-small", "small-cnn", "symmetric:0.15")
+    assert (made.epochs, made.batch_size, made.lr, made.validation, made.ema) == (40, 32, 0.05, 0.1, 0.999)
+    assert (made.lr_schedule, made.restart_epochs, made.precision) == ("restarts", 8, "fp32")
+
+
+def test_additions_are_rows_of_the_same_page(tmp_path: Path) -> None:
+    add(tmp_path, "ce", "cosine", 10, average=40.0, plain=38.0)
+    for method in recipe.ADDITIONS:
+        add(tmp_path, method, "cosine", 10, average=41.0, plain=38.0)
+    assert {row[1] for row in lines(tmp_path) if row[0] == SYMMETRIC} == {
+        f"`{method}`" for method in ("ce", *recipe.ADDITIONS)
+    }
+    text = search_page.render(ledger.read(tmp_path))
+    assert "1 of 216 runs of the screening are in the ledger, and 5 with additions to posterior targets." in text
+    runs = plan.plan_runs([load_study("recipe-additions")], [], only=[["small data", "cosine", "temperature=0.5"]])
+    assert [(run.config.options["temperature"], run.config.seed) for run in runs] == [(0.5, 10), (0.5, 11), (0.5, 12)]
 
 
 def test_a_run_gives_a_row_for_the_average_and_one_for_the_plain_weights(tmp_path: Path) -> None:
@@ -62,7 +83,7 @@ def test_a_run_gives_a_row_for_the_average_and_one_for_the_plain_weights(tmp_pat
     ]
     text = search_page.render(ledger.read(tmp_path))
     assert text.startswith("Whether past states are useful without restarts is open: the runs to be compared")
-    assert "2 of 144 runs of the screening" in text
+    assert "2 of 216 runs of the screening" in text
     assert "by the rule of the plan none of their differences counts" in text
     assert ["`elr`", "`hold`", "average", "+4.00", "+4.00", "one seed"] in lines(tmp_path)
 
@@ -101,7 +122,7 @@ def test_a_method_is_ranked_only_where_it_has_a_run_in_every_setting(tmp_path: P
         add(tmp_path, "posterior", "cosine", 10, 41.0 + 4 * (setting == ASYMMETRIC), 39.0, setting)
     add(tmp_path, "posterior", "hold", 10, 60.0, 59.0)
     (row,) = [row for row in lines(tmp_path) if row[0] == "`posterior`"]
-    assert row == ["`posterior`", "`cosine`", "average", "+1.00", "+5.00", "+3.00", "one seed"]
+    assert row == ["`posterior`", "`cosine`", "average", "+1.00", "+5.00", "+1.00", "+2.33", "one seed"]
 
 
 def test_other_seeds_and_protocols_are_not_mixed_in(tmp_path: Path) -> None:
@@ -116,11 +137,11 @@ def test_other_seeds_and_protocols_are_not_mixed_in(tmp_path: Path) -> None:
     outside.unlink()
 
     page = results_page.render(tmp_path)
-    assert "1 of 48 settings have been run.\n\nThe results are in [docs/recipe.md](docs/recipe.md)." in page
+    assert "1 of 72 settings have been run.\n\nThe results are in [docs/recipe.md](docs/recipe.md)." in page
     assert "Runs under another protocol" not in page, "the run belongs to the search"
     rows = [line for line in page.splitlines() if line.startswith("| symmetric 40 % | ce | test accuracy")]
     assert rows, "the run under the frozen protocol is shown"
-    assert all("| 1 | 59.00 | 55.00 |" in line for line in rows), "alone"
+    assert all("| 1 | 55.00 | 59.00 |" in line for line in rows), "alone"
     assert search.exists()
 
 
