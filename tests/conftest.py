@@ -1,4 +1,4 @@
-"""What all tests share: one thread, so that bits do not depend on the machine, and no deadline for examples.
+"""Settings of all tests: one thread, so that results do not depend on the machine, and no deadline for examples.
 
 Examples are the same every time: what is judged is the change, not the draw. To look for one that fails among others:
 ``pytest --hypothesis-profile=search``.

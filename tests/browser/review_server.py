@@ -1,4 +1,4 @@
-"""``vista review`` in a process of its own, and its page driven by keys."""
+"""``vista review`` in a separate process, and its page driven by keys."""
 
 from __future__ import annotations
 

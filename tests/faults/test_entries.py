@@ -78,7 +78,7 @@ def command(name: str, data: str) -> list[str]:
 
 
 def put_symbolic_link(path: Path, outside: Path, content: bytes | None) -> None:
-    """To a file with the content that was there, or to a folder of somebody else."""
+    """A link to a copy of the file, or to a foreign folder."""
     target = outside / "photos"
     if content is not None:
         target = outside / "target"

@@ -309,7 +309,7 @@ def test_any_content_is_read_or_reported_by_name(written: Path, form: Format) ->
 def test_commands_report_a_forged_file(
     written: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Of a run of somebody else, whose files are valid JSON; `vista runs` still lists the other runs."""
+    """In a foreign run whose files are valid JSON; `vista runs` still lists the other runs."""
     monkeypatch.chdir(tmp_path)
     for run in ("forged", "other"):
         shutil.copytree(written / "run", run)

@@ -27,7 +27,7 @@ EPOCHS = 30
 
 
 def show_nothing(job: Job, event: Event) -> None:
-    """Nobody looks."""
+    """Ignore events."""
 
 
 def files(out: Path) -> dict[str, str]:

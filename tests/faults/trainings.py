@@ -225,7 +225,7 @@ def warns(num_classes: int, in_channels: int, image_size: int) -> nn.Module:
 
 
 def state_file(out: Path, rank: int = 0) -> Path:
-    """Where a training notes the state it ended with: optimiser and method are gone once a run has finished."""
+    """The file for the final state of a training: optimiser and method are gone once a run has finished."""
     return out.with_name(f"{out.name}-state-{rank}.json")
 
 
@@ -487,7 +487,7 @@ def _show_warning(message: Warning | str, *_: Any) -> None:
 
 
 def _forbid_pickle() -> None:
-    """Nothing of a training is pickled: not on disk, not between its processes."""
+    """Make pickling fail, on disk and between the processes of a training."""
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise AssertionError("something is pickled")

@@ -1,4 +1,4 @@
-"""What the sweep promises on any history: few states, few samples and copied rows, so that ties abound."""
+"""Properties of the sweep on any history: few states, few samples and copied rows, so that ties are common."""
 
 from __future__ import annotations
 

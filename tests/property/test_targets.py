@@ -1,4 +1,4 @@
-"""What ``Vista`` promises over whole trainings, whatever the network predicts; histories are full of ties."""
+"""Properties of ``Vista`` over whole trainings with any predictions; histories have many ties."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every pure function under one roof: what comes in decides what goes out."""
+"""Pure functions accept tensors, arrays and lists, and return the kind they were given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The layers of the package: imports only point down, none form a cycle, and every name says what is inside."""
+"""The layers of the package: imports only point down, none form a cycle, and no module has a vague name."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_every_part_has_its_layer() -> None:
     assert parts - set(HEIGHT) == set(), "a new package needs a layer in LAYERS"
 
 
-def test_every_name_says_what_is_inside() -> None:
+def test_no_module_has_a_vague_name() -> None:
     names = {word for path in PACKAGE.rglob("*") for word in path.with_suffix("").name.lower().split("_")}
     assert names & VAGUE == set()
 

@@ -1,4 +1,4 @@
-"""Metrics by hand, by slow loops written apart from them, and by what must always hold."""
+"""Metrics against values by hand, independent slow loops, and properties that always hold."""
 
 import itertools
 import math

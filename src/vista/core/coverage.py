@@ -22,11 +22,14 @@ Counts = NDArray[np.int64]
 
 def pack(correct: NDArray[np.bool_]) -> Bits:
     """Pack bool ``[n, m]`` into uint64 ``[n, ceil(m / 64)]``; the unused last bits are zero."""
-    n, m = correct.shape
-    words = -(-m // 64)
-    packed = np.zeros((n, words * 8), dtype=np.uint8)
-    packed[:, : -(-m // 8)] = np.packbits(correct, axis=1)
-    return packed.view(np.uint64)
+    return as_words(np.packbits(correct, axis=1))
+
+
+def as_words(packed: NDArray[np.uint8]) -> Bits:
+    """Pad the bits of a record, uint8 ``[n, ceil(m / 8)]``, to uint64 ``[n, ceil(m / 64)]``."""
+    padded = np.zeros((len(packed), -(-packed.shape[1] // 8) * 8), dtype=np.uint8)  # in C order, as the view needs
+    padded[:, : packed.shape[1]] = packed
+    return padded.view(np.uint64)
 
 
 def sizes(bits: Bits) -> Counts:

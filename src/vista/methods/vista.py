@@ -41,7 +41,7 @@ class VistaMethod(Method):
         """The options of :class:`vista.Vista`."""
 
         store: Store = "auto"
-        """Where past predictions are: device memory, files beside the checkpoints, or files once memory is full."""
+        """Store past predictions in device memory, in files on the host, or (auto) in files once memory is full."""
 
         def __post_init__(self) -> None:
             super().__post_init__()

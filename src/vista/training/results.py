@@ -106,7 +106,7 @@ def mean_deviation_gaps(record: Record) -> dict[str, float]:
     """Mean over the epochs of the share of samples that were right then and are wrong at the end, by set."""
     gaps = {}
     for name, size in record.sizes.items():
-        bits = coverage.pack(record.correct(name))
+        bits = coverage.as_words(record.packed(name))
         gaps[name] = float(np.mean(coverage.deviation_gap(bits, size)))
     return gaps
 

@@ -19,7 +19,7 @@ from vista.cli import main
 
 @dataclass(frozen=True)
 class Said:
-    """What a command left behind."""
+    """Exit code and output of a command."""
 
     code: int
     out: str

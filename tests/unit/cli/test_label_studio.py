@@ -47,7 +47,7 @@ def interface() -> Callable[[str], Any]:
 
 
 def annotate(tasks: list[dict[str, Any]], choices: list[str | None]) -> list[dict[str, Any]]:
-    """What Label Studio exports after these choices; None skips a task."""
+    """The export of Label Studio after these choices; None skips a task."""
     done = copy.deepcopy(tasks)
     for number, (task, choice) in enumerate(zip(done, choices, strict=False)):
         result = copy.deepcopy(task["predictions"][0]["result"]) if choice is not None else []

@@ -1,4 +1,4 @@
-"""``vista labels`` speaks of samples by their places in the data as the user has it."""
+"""``vista labels`` names samples by their positions in the original data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command writes has a fitting name, and takes the place of nothing that is read or needed again."""
+"""Output files must have the right extension, and never overwrite an input or part of a run."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ ODD = ["a b", "-d x", "it's $HOME"]
 
 
 def words_of(command: str) -> list[str]:
-    """What a shell would hand over, without the program's name."""
+    """The arguments as a shell splits them, without the program's name."""
     program, *words = shlex.split(command)
     assert program == "vista"
     return words

@@ -129,7 +129,7 @@ def test_an_old_run_whose_turn_never_came_is_still_there(
 def test_killed_before_the_new_runs_began_it_loses_no_old_one(
     vista: Vista, small: Small, again: tuple[str, ...], method: str
 ) -> None:
-    """What was set aside is no run meanwhile, and comes back with the next command, however that ends."""
+    """A run that was set aside is not listed, and the next command restores it, whether it succeeds or fails."""
     words = ("compare", *small, "--methods", method, "--seeds", "2", "--out", "runs", "--at-once", "1", "--quiet")
     assert vista(*words).code == 0
     if method == "ban":

@@ -214,7 +214,7 @@ def test_delete_asks_first(
 
 
 def test_delete_without_a_question(vista: Vista, trained: Path) -> None:
-    """What other commands made of the run goes with it."""
+    """Files that other commands wrote for the run are deleted with it."""
     for made in ("suspected_labels.csv", "suspected_labels.json", "report.html", "predictions.csv"):
         (trained / made).touch()
     assert vista("runs", "delete", str(trained), "--yes").code == 0

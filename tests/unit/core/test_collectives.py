@@ -1,4 +1,4 @@
-"""What processes tell each other, over real process groups of 1, 2 and 4 ranks: the same logits give the same state.
+"""Communication in real process groups of 1, 2 and 4 ranks: the same logits give the same state.
 
 Run as a script this file is the ranks: it starts them, and each writes down what it ended with.
 """

@@ -109,3 +109,11 @@ def test_a_tau_that_is_no_fraction_is_rejected(tau: float) -> None:
 def test_an_unknown_order_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"^order must be one of accuracy, newest, got 'oldest'"):
         marginal_coverage(np.ones((1, 3), np.bool_), order="oldest")  # type: ignore[arg-type]
+
+
+def test_the_bits_of_a_record_become_words_in_any_memory_order() -> None:
+    correct = np.random.default_rng(0).random((70, 3)) > 0.5
+    for each in (correct, correct.T):
+        words = coverage.as_words(np.packbits(each, axis=1))
+        assert words.shape == (len(each), -(-each.shape[1] // 64))
+        assert coverage.sizes(words).tolist() == each.sum(axis=1).tolist()

@@ -1,4 +1,4 @@
-"""Knowledge fusion: which past states bring back what the last one forgot."""
+"""Knowledge fusion: which past states recover samples that the last one forgot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where predictions rest: which row stands, what is kept, and whether there is room."""
+"""The store of predictions: which row is kept, states, and the memory check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may come in, and what is said to the rest."""
+"""Argument validation: accepted values, and the error for each rejected one."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from vista.files import atomic
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """What was announced."""
+    """The operations reported to the hook."""
     seen: list[tuple[str, str]] = []
     monkeypatch.setattr(atomic, "on_write", lambda what, path: seen.append((what, path.name)))
     return seen

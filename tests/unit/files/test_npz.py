@@ -1,4 +1,4 @@
-"""Anybody's `.npz` file of plain arrays."""
+"""Foreign `.npz` files of plain arrays."""
 
 import pickle
 import re
@@ -19,7 +19,7 @@ def test_the_arrays_that_are_there_are_read(tmp_path):
 
 
 class Bomb:
-    """What a pickle would run."""
+    """A payload that unpickling would execute."""
 
     def __reduce__(self):
         return pytest.fail, ("a pickle was loaded",)

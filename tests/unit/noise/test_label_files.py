@@ -1,4 +1,4 @@
-"""Labels that come from a file: CSV and NPZ of anyone, and the human labels of CIFAR-100N."""
+"""Labels from a file: foreign CSV and NPZ files, and the human labels of CIFAR-100N."""
 
 import re
 
@@ -178,7 +178,7 @@ def test_a_byte_that_is_no_text_is_named_by_its_line(tmp_path):
 
 
 def test_a_line_that_is_about_another_file_than_its_id_is_rejected(tmp_path):
-    """Ids are places: where a file has come or gone, they are other samples'."""
+    """Ids are positions: after a file was added or removed they name other samples."""
     files = [f"ant/{number}.png" for number in range(len(LABELS))]
     files[2] = "=bee/2.png"
     path = write(tmp_path / "l.csv", "id,label,file\n1,3,ant/1.png\n2,4,'=bee/2.png\n")

@@ -159,7 +159,7 @@ def test_images_of_changed_data_are_not_shown(tmp_path: Path) -> None:
 
 
 def test_images_of_a_run_without_their_hash_are_not_shown(tmp_path: Path) -> None:
-    """A run of somebody else could name any file of the user."""
+    """A foreign run could name any file of the user."""
     data = write_images(tmp_path / "images.npz")
     run = write_run(tmp_path / "run", method="vista", teacher=True, data=data)
     described = {k: v for k, v in json.loads((run / "data.json").read_text()).items() if k != "inputs_hash"}

@@ -1,4 +1,4 @@
-"""The server: who is answered, what is served, and that two tabs do not overwrite each other."""
+"""The server: accepted requests, served content, and two tabs that do not overwrite each other."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def test_blobs_go_only_after_the_next_checkpoint_is_in_place(tmp_path: Path, mon
 
 
 def test_a_checkpoint_that_was_resumed_from_is_not_written_again(tmp_path: Path) -> None:
-    """It would be gone for a moment, and it may be the only one."""
+    """It would be missing for a moment, and it may be the only one."""
     Checkpoints(tmp_path).save("epoch-00001-step-0000000", small_state(1), wait=True)
     resumed = Checkpoints(tmp_path)
     resumed.load_newest()
@@ -495,7 +495,7 @@ def put(folder: Path, file: str, content: bytes) -> None:
 
 @pytest.fixture
 def without_pickle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever unpickles, fails."""
+    """Unpickling fails the test."""
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise AssertionError("something was unpickled")

@@ -1,4 +1,4 @@
-"""A run is what its configuration says: two that differ are two runs, and one goes by one name."""
+"""The configuration identifies a run: different settings are different runs, and spellings of one are equal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vista.training.resolve import identity
 
 
 def drawn(seed: int) -> list[float]:
-    """What a run begins with: weights, and the order of its samples."""
+    """The initial weights of a run and the order of its samples."""
     weights = next(models.build("mlp", num_classes=2, in_channels=1, image_size=2, seed=seed).parameters())
     order = torch.randperm(100, generator=augment.generator(seed, 1, 0))
     return [*weights.detach().flatten().tolist(), *order.tolist()]

@@ -1,4 +1,4 @@
-"""The folder of a run: what is in it, who may write it, and the network out of it."""
+"""The run folder: its contents, the lock, and loading its network."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_a_second_process_is_rejected_naming_the_first(data: str, tmp_path: Path
 
 
 def test_runs_are_found_without_those_that_others_needed(tmp_path: Path) -> None:
-    """A folder that somebody calls earlier hides none of the runs in it; one that is about to be replaced is none."""
+    """Runs in a folder named earlier are listed; a run that is being replaced is not."""
     earlier = ("a/earlier/teacher", "a/earlier/teacher/earlier/first", "earlier/d", "later/earlier")
     for place in ("a", "b/c", *earlier, ".a.replaced", "b/.c.replaced"):
         (tmp_path / place).mkdir(parents=True)
@@ -229,7 +229,7 @@ def test_a_run_is_as_large_as_what_is_its_own(tmp_path: Path) -> None:
 
 
 def test_foreign_files_of_a_folder_are_distinguished_from_those_of_a_run(data: str, tmp_path: Path) -> None:
-    """A notebook beside TensorBoard's files and a repository are somebody's; half-written files are the run's."""
+    """A notebook beside TensorBoard's files and a repository are foreign; half-written files belong to the run."""
     run = RunFolder.open(stopped(config(data), tmp_path / "run", 2, 1))
     shutil.copytree(run.path, run.path / "earlier" / "teacher")
     for file in (

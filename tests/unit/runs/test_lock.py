@@ -1,4 +1,4 @@
-"""The lock of a run's folder: who holds it is named, and nothing of it stays where nothing was trained."""
+"""The lock of a run folder: errors name its owner, and an untrained folder keeps no lock file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record of a run comes back as it was written, and what is missing of it is named."""
+"""The record of a run is read as it was written; errors name missing files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every engine of ``--on`` needs, without a cluster: the option, the check of a node, the choice of workers."""
+"""Parts shared by the engines of ``--on``, without a cluster: the option, the check of nodes, the choice of workers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vista.training.scheduler import Job
 
 
 def show_nothing(job: Job, event: Event) -> None:
-    """Nobody looks."""
+    """Ignore events."""
 
 
 def test_ray_must_be_installed(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +85,7 @@ def test_the_hash_of_data_depends_on_samples_and_labels(tmp_path: Path) -> None:
 
 
 class FakeRay:
-    """What the driver asks of Ray about its nodes."""
+    """The part of Ray's interface that the driver calls for its nodes."""
 
     def __init__(self, *resources: dict[str, float]) -> None:
         self._resources = resources

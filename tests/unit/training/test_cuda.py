@@ -1,4 +1,4 @@
-"""What is promised of CUDA: captured equals eager, side by side equals alone, resumed equals unbroken."""
+"""On CUDA: captured equals eager, concurrent equals alone, resumed equals uninterrupted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A custom network may be half frozen, use a layer twice, draw from torch's generators and look things up."""
+"""Custom networks: partly frozen, with shared layers, buffers, and draws from torch's generators."""
 
 from __future__ import annotations
 

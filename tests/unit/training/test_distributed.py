@@ -1,4 +1,4 @@
-"""One training on several processes: the same decisions whatever their number, and the same in each of them."""
+"""One training on several processes: equal decisions in each process and for any number of processes."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_a_part_that_one_process_cannot_read_stops_all_and_deletes_nothing(
 def test_another_number_of_processes_resumes_and_says_that_bytes_differ(
     trainer: Trainer, data: str, tmp_path: Path, method: str
 ) -> None:
-    """What the processes have seen in the epoch goes over: no sample is missing at its end."""
+    """The predictions of the current epoch are taken over: no sample is missing at its end."""
     wanted, out = config(data, method, batch_size=24, epochs=2), tmp_path / "run"
     assert trainer(wanted, out, Kill(event="Stepped", count=10), processes=2).killed
     for processes in (1, 3):
@@ -250,7 +250,7 @@ def test_a_checkpoint_that_one_process_cannot_write_is_none(trainer: Trainer, tm
 
 
 def test_a_run_that_fails_in_one_process_stops_all_before_the_next(trainer: Trainer, tmp_path: Path) -> None:
-    """Else the others, still in the failed run, would take the next one's gradients for its own."""
+    """Otherwise processes that are still in the failed run would use the next run's gradients."""
     write_digits(tmp_path / "digits.npz")
     failed, whole = tmp_path / "failed", tmp_path / "whole"
     failed.mkdir()

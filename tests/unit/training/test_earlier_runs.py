@@ -1,4 +1,4 @@
-"""Runs that another one needs first: drawn anew, on the same labels."""
+"""Earlier runs that a method needs: another seed, the same labels."""
 
 from __future__ import annotations
 

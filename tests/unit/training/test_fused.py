@@ -1,4 +1,4 @@
-"""The training step in kernels of our own: when it is used, and on a GPU that it computes what autograd computes.
+"""The training step with custom kernels: when it is used, and on a GPU that it equals autograd.
 
 On a machine without a GPU that has Triton and NumPy below 2.4, each operation can be tested in Triton's interpreter:
 ``TRITON_INTERPRET=1 pytest -m cuda -k "operation" tests/unit/training/test_fused.py``.

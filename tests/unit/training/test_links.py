@@ -353,7 +353,7 @@ def test_removing_a_run_removes_its_own_checkpoints_alone(data: str, tmp_path: P
 
 
 def test_a_recorded_folder_that_is_no_name_of_ours_is_not_deleted_from(data: str, run: Path, tmp_path: Path) -> None:
-    """A configuration that somebody edited."""
+    """A configuration edited by hand."""
     other = stopped(config(data), tmp_path / "other", 2, 1)
     values = json.loads((run / CONFIG).read_text())
     (run / CONFIG).write_text(json.dumps({**values, "checkpoint_dir": str(other)}))

@@ -1,4 +1,4 @@
-"""What cannot be trained is rejected before the first step, by name."""
+"""Runs that cannot be trained are rejected before the first step; the error names the cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `auto` chooses for custom data, and that it changes nothing that was given."""
+"""The choices of `auto` for custom data; given options are kept."""
 
 from __future__ import annotations
 

@@ -167,8 +167,10 @@ def test_a_loss_that_was_not_looked_at_is_neither_saved_nor_judged(data: str, tm
     assert raised.value.samples == training.samples.split.train[training.loader.order[:64].numpy()].tolist()
 
 
-def test_what_a_signal_could_not_save_is_a_failure(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise the sender would be informed that all is saved."""
+def test_a_failed_checkpoint_after_a_signal_is_an_error(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the exit code would claim that everything is saved."""
 
     def fill(what: str, path: Path) -> None:
         if what == "half" and path.name == "tensors.safetensors":
@@ -276,10 +278,10 @@ def test_ctrl_c_and_other_signals_save_and_say_how_to_go_on(
 
 
 @pytest.mark.parametrize("with_stderr", [False, True], ids=["stdout", "stdout and stderr"])
-def test_a_run_whose_output_nobody_reads_any_more_saves_and_ends(
+def test_a_run_whose_output_was_closed_saves_and_ends(
     data: str, never_stopped: dict[str, str], tmp_path: Path, with_stderr: bool
 ) -> None:
-    """Here before its first word; as in ``vista train | head``, and with ``2>&1``."""
+    """The output closes before the first line, as in ``vista train | head``, and with ``2>&1``."""
     out = tmp_path / "run"
     command = [sys.executable, "-m", "vista", *flags(waiting_run(data), out)]
     stderr = subprocess.STDOUT if with_stderr else subprocess.PIPE

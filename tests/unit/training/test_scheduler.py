@@ -1,4 +1,4 @@
-"""Several runs in one process: each as if it were alone, and none the others' ruin."""
+"""Several runs in one process: each ends as if it were alone, and a failure does not affect the others."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from vista.training.scheduler import Job, deterministic, run_jobs, stop_on_signa
 
 
 def show_nothing(job: Job, event: Event) -> None:
-    """Nobody looks."""
+    """Ignore events."""
 
 
 @pytest.fixture(scope="module")
 def alone(data: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
-    """What runs of some methods end with when they have the process to themselves."""
+    """Results of runs that have the process to themselves, by method."""
     root = tmp_path_factory.mktemp("alone")
     for method in ("ce", "vista", "elr"):
         train(config(data, method), root / method)
@@ -288,7 +288,7 @@ def test_a_closed_output_is_distinguished_from_other_faults(number: int, kind: t
     assert type(raised.value) is kind
 
 
-def test_a_disk_that_fails_while_something_is_shown_is_no_wish_to_stop(data: str, tmp_path: Path) -> None:
+def test_a_disk_error_while_an_event_is_shown_is_no_stop(data: str, tmp_path: Path) -> None:
     def show(job: Job, event: Event) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 

@@ -1,4 +1,4 @@
-"""Runs side by side on the CPU: each as if it were alone, and none the others' ruin, even if its process dies."""
+"""Concurrent runs on the CPU: each ends as if it were alone, and a dead process does not affect the others."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ METHODS = "ce", "vista", "elr"
 
 
 def show_nothing(job: Job, event: Event) -> None:
-    """Nobody looks."""
+    """Ignore events."""
 
 
 def files(out: Path) -> dict[str, str]:
@@ -182,7 +182,7 @@ def test_a_signal_before_the_workers_are_up_is_no_failure_and_not_lost(
 def test_ctrl_c_does_not_meet_a_worker_half_imported(
     data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it reaches no other process, the worker's run continues."""
+    """A signal that reaches no other process leaves the worker's run running."""
     job = Job(config(data), tmp_path / "run")
     after_starts(monkeypatch, lambda count, worker: os.kill(worker.pid or 0, signal.SIGINT))
     run_jobs_in_processes([job], show_nothing, at_once=1)
