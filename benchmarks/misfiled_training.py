@@ -94,7 +94,7 @@ def main(args: Arguments) -> None:
     record = {
         "what": "the default of vista train against cross-entropy, 1,000 images of 10 classes, 15 % misfiled",
         "config": {name: getattr(first.config, name) for name in shown},
-        "choice": first.config.choice,
+        "choice": RunFolder.open(first.folder).config().choice,
         "seeds": list(args.seeds),
         "environment": RunFolder.open(first.folder).environment(),
         "rows": rows,

@@ -151,7 +151,7 @@ def main(args: Arguments) -> None:
         "config": {name: getattr(first.config, name) for name in shown},
         "classes": data.classes,
         "samples": data.samples,
-        "choice": first.config.choice,
+        "choice": RunFolder.open(first.folder).config().choice,
         "seeds": list(args.seeds),
         "environment": RunFolder.open(first.folder).environment(),
         "rows": [summarise(method, first.config.epochs, found, results[PLAIN]) for method, found in results.items()],

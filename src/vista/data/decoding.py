@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import struct
 import tempfile
 import warnings
@@ -42,7 +43,12 @@ def open_image(path: Path) -> Image.Image:
         image = Image.open(path)
     except UnidentifiedImageError as error:  # its message repeats the path
         raise DamagedImage(f"{path} is not a readable image: it is damaged, or of an unknown format") from error
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except Image.DecompressionBombError as error:
+        pixels, most = int(re.findall(r"\d+", str(error))[0]), 2 * (Image.MAX_IMAGE_PIXELS or 0)
+        raise DamagedImage(
+            f"{path} is not a readable image: it has {pixels:,} pixels, but at most {most:,} are read"
+        ) from error
+    except (OSError, SyntaxError, ValueError) as error:
         raise DamagedImage(f"{path} is not a readable image: {error}") from error
     if image.mode not in _EIGHT_BIT and image.mode not in _SIXTEEN_BIT:
         image.close()

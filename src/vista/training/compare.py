@@ -239,7 +239,7 @@ def verdict(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     plain = next((row for row in ranked[2:] if row["method"] == "ce"), None)
     if plain is not None:
         sentence += f"; it is {_in_words(_paired(winner, plain), 'cross-entropy (ce)')}"
-    elif winner["method"] == "ce":
+    elif winner["method"] == "ce" and found["exceeds_chance"] is not None:
         sentence += "; plain cross-entropy is enough here"
     return {"winner": winner["method"], "second": second["method"], **found, "sentence": sentence + "."}
 

@@ -293,6 +293,9 @@ def test_damaged_files_are_named_or_left_out_with_their_number(photos, monkeypat
     message = re.escape("bee/2.jpg is not a readable image: ") + ".*; replace or delete it, or .* --skip-damaged$"
     with pytest.raises(ValueError, match=message):
         read(photos)
+    if damage == "oversized":
+        with pytest.raises(ValueError, match="it has 40,000 pixels, but at most 32,000 are read; replace"):
+            read(photos)
     assert sorted(path.name for path in photos.parent.iterdir()) == ["photos"]
     for _ in range(2):  # the second time from the pixel file
         with pytest.warns(UserWarning, match="^1 of 20 images cannot be read and is left out: .*bee/2.jpg is not"):

@@ -129,7 +129,8 @@ def row(method: str, *accuracies: float) -> dict[str, object]:
     [
         ([row("ce", 60, 61, 62), row("vista", 70, 71.5, 72)], True, "more than chance explains"),
         ([row("vista", 60, 66, 62), row("ce", 62, 61, 66)], False, "which may be chance; plain cross-entropy"),
-        ([row("ce", 60), row("vista", 70)], None, "one seed cannot tell this from chance"),
+        ([row("ce", 60), row("vista", 70)], None, "one seed cannot tell this from chance (use --seeds 3)."),
+        ([row("ce", 70), row("vista", 60)], None, "one seed cannot tell this from chance (use --seeds 3)."),
     ],
 )
 def test_the_verdict_states_who_won_and_whether_by_more_than_chance(
