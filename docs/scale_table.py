@@ -59,6 +59,9 @@ MEASURED = (  # record, of what, what, value
     ("host-store", STORE, "extra time of `loss`, not prefetched", "{extra_per_loss_ms:.1f} ms"),
     ("host-store", STORE, "memory of the files, 4 processes over 1", "{memory_of_4_processes_over_1:.2f}"),
     ("host-store", STORE, "peak of resuming over the files", "{resume_peak_over_blobs:.2f}"),
+    ("host-store-imagenet", STORE, "memory of the files, 4 processes over 1", "{memory_of_4_processes_over_1:.2f}"),
+    ("host-store-imagenet", STORE, "peak of resuming over the files", "{resume_peak_over_blobs:.2f}"),
+    ("host-store-imagenet", STORE, "end of an epoch, one state written", "{end_of_epoch_seconds:.0f} s"),
     ("lost-node", "Ray, two nodes on one machine, one killed", "noticed", "{noticed_seconds:.0f} s"),
     ("lost-node", "the same", "its run trains again on the other", "{training_again_seconds:.0f} s"),
 )
