@@ -6,7 +6,6 @@ import dataclasses
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 from vista.core.store import readable
 from vista.training.capacity import Workload, needs
@@ -54,30 +53,27 @@ def table() -> str:
     return "\n".join(lines)
 
 
-def record(name: str) -> dict[str, Any]:
-    """The results of a record."""
-    found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())["result"]
-    return found
+STORE = "{samples:,} x {classes}, {anchors} anchors, batch {batch}"
+MEASURED = (  # record, of what, what, value
+    ("host-store", STORE, "extra time of `loss`, rows prefetched", "{extra_per_prefetched_loss_ms:.1f} ms"),
+    ("host-store", STORE, "extra time of `loss`, not prefetched", "{extra_per_loss_ms:.1f} ms"),
+    ("host-store", STORE, "memory of the files, 4 processes over 1", "{memory_of_4_processes_over_1:.2f}"),
+    ("host-store", STORE, "peak of resuming over the files", "{resume_peak_over_blobs:.2f}"),
+    ("host-store-imagenet", STORE, "memory of the files, 4 processes over 1", "{memory_of_4_processes_over_1:.2f}"),
+    ("host-store-imagenet", STORE, "peak of resuming over the files", "{resume_peak_over_blobs:.2f}"),
+    ("host-store-imagenet", STORE, "end of an epoch, one state written", "{end_of_epoch_seconds:.0f} s"),
+    ("lost-node", "Ray, two nodes on one machine, one killed", "noticed", "{noticed_seconds:.0f} s"),
+    ("lost-node", "the same", "its run trains again on the other", "{training_again_seconds:.0f} s"),
+)
 
 
 def measured() -> str:
     """One row per measurement, with its record."""
-    store, whole, folder, lost = map(record, ("host-store", "host-store-imagenet", "large-folder", "lost-node"))
-    of = f"{store['samples']:,} x {store['classes']}, {store['anchors']} anchors, batch {store['batch']}"
-    of_whole = f"{whole['samples']:,} x {whole['classes']}, {whole['anchors']} anchors"
-    images = f"{readable(folder['pixel_file_bytes'])} of decoded photos, {folder['images']:,} files"
-    rows = [
-        (of, "extra time of `loss`, rows prefetched", f"{store['extra_per_prefetched_loss_ms']:.1f} ms", "host-store"),
-        (of, "extra time of `loss`, not prefetched", f"{store['extra_per_loss_ms']:.1f} ms", "host-store"),
-        (of, "memory of the files, 4 processes over 1", f"{store['memory_of_4_processes_over_1']:.2f}", "host-store"),
-        (of, "peak of resuming over the files", f"{store['resume_peak_over_blobs']:.2f}", "host-store"),
-        (of_whole, "end of an epoch", f"{whole['end_of_epoch_seconds']:.0f} s", "host-store-imagenet"),
-        (images, "start to the end of the first step", f"{folder['second_start_seconds']:.0f} s", "large-folder"),
-        ("Ray, two nodes on one machine, one killed", "its run trains again", f"{lost['training_again_seconds']:.0f} s",
-         "lost-node"),
-    ]  # fmt: skip
     lines = ["| of | what | measured | record |", "|---|---|--:|---|"]
-    return "\n".join([*lines, *(f"| {of} | {what} | {value} | `{name}.json` |" for of, what, value, name in rows)])
+    for name, *cells in MEASURED:
+        result = json.loads((RESULTS / f"{name}.json").read_text())["result"]
+        lines.append(f"| {' | '.join(cell.format(**result) for cell in cells)} | `{name}.json` |")
+    return "\n".join(lines)
 
 
 def page() -> str:
