@@ -85,8 +85,8 @@ class _SoftCrossEntropy(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor, targets: Tensor, sum_to_one: bool, mean: bool) -> tuple[Tensor, Tensor]:
         ctx.sum_to_one, ctx.mean = sum_to_one, mean
         log_p = logits.log_softmax(dim=-1)
-        terms = log_p * targets
-        losses = terms.sum().div_(-len(logits)) if mean else terms.sum(dim=-1).neg_()
+        losses = (log_p * targets).sum(dim=-1).neg_()
+        losses = losses.mean() if mean else losses  # in this order: a resumed run of any version has the same bits
         probs = log_p.exp_()
         ctx.save_for_backward(probs, targets)
         ctx.set_materialize_grads(False)
