@@ -14,7 +14,7 @@ from vista.core.calibration import SMALLEST
 from vista.files import shell
 from vista.runs.config import TrainConfig
 from vista.runs.description import DataDescription
-from vista.runs.folder import RunFolder, Which
+from vista.runs.folder import WEIGHTS, RunFolder, Which
 
 
 class Calibrated(nn.Module):
@@ -60,7 +60,13 @@ def load_model(
     config = folder.config()
     check_code_is_trusted(config, network)
     built = build_network(config, folder.data())
-    built.load_state_dict(folder.weights(which))
+    weights = folder.weights(which)
+    try:
+        built.load_state_dict(weights)
+    except RuntimeError as error:
+        why = " ".join((str(error).split("\n\t")[1:] or [str(error)])[0].split())
+        path = folder.path / WEIGHTS[which]
+        raise ValueError(f"{path} does not fit the network {config.network}: {why[:300]}") from error
     if not calibrated:
         return built.eval()
     temperature = folder.temperature(which)
