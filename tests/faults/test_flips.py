@@ -20,16 +20,20 @@ from vista.runs.record import COVERAGE, EPOCHS, TIMINGS
 
 pytestmark = pytest.mark.faults
 FLIPS = 100
-ALWAYS = {folder.CONFIG, folder.DATA, folder.MANIFEST}
 BEST = folder.WEIGHTS["best"]
-REPORT = {folder.ENVIRONMENT, folder.METRICS, folder.LABELS, folder.SPLIT, EPOCHS, COVERAGE, TIMINGS}
-READ_BY = {  # besides those that every command reads
-    "evaluate": {folder.METRICS, BEST},
-    "predict": {BEST},
-    "export": {folder.METRICS, BEST},
-    "export last": {folder.METRICS, folder.WEIGHTS["last"]},
+LABELLED = {folder.CONFIG, folder.DATA, folder.LABELS}
+REPORT = LABELLED | {folder.ENVIRONMENT, folder.METRICS, folder.SPLIT, EPOCHS, COVERAGE, TIMINGS}
+READ_BY = {  # besides the manifest, which is read with any of them
+    "evaluate": {folder.CONFIG, folder.DATA, folder.METRICS, BEST},
+    "predict": {folder.CONFIG, folder.DATA, BEST},
+    "export": {folder.CONFIG, folder.DATA, folder.METRICS, BEST},
+    "export last": {folder.CONFIG, folder.DATA, folder.METRICS, folder.WEIGHTS["last"]},
     "report": REPORT | {folder.PREDICTIONS},
-    "labels": {folder.LABELS, folder.SPLIT, folder.PREDICTIONS},
+    "labels": LABELLED | {folder.SPLIT, folder.PREDICTIONS},
+    "labels --decisions": LABELLED,
+    "compare": {folder.CONFIG, folder.DATA, folder.METRICS, BEST},
+    "resume": {folder.CONFIG, folder.METRICS, EPOCHS, COVERAGE, TIMINGS},
+    "train --split-from": {folder.DATA, folder.LABELS, folder.SPLIT},
 }
 
 
@@ -41,6 +45,7 @@ def finished(data: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def commands(data: str) -> dict[str, list[str]]:
+    short = ("--network", "tiny-staged", "--epochs", "2", "--device", "cpu", "--dry-run")
     return {
         "evaluate": ["evaluate", "run", "--device", "cpu"],
         "predict": ["predict", "run", "--data", data, "--device", "cpu", "--out", "predictions.csv"],
@@ -48,12 +53,18 @@ def commands(data: str) -> dict[str, list[str]]:
         "export last": ["export", "run", "--to", "network.safetensors", "--which", "last"],
         "report": ["report", "run", "--out", "page.html"],
         "labels": ["labels", "run"],
+        "labels --decisions": ["labels", "run", "--decisions", "decisions.jsonl", "--clean", "labels.csv"],
+        "compare": ["compare", "other", "run"],
+        "resume": ["resume", "run"],
+        "train --split-from": ["train", "--data", data, "--split-from", "run", *short],
     }
 
 
 @pytest.fixture
 def run(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    Path("decisions.jsonl").touch()
+    shutil.copytree(finished, "other")
     return Path(shutil.copytree(finished, "run"))
 
 
@@ -79,7 +90,7 @@ def test_flipped_bits_are_noticed_by_every_command_that_reads_the_file(
     for number in range(FLIPS):
         file = files[number % len(files)]
         content = flip(run / file, generator)
-        readers = [name for name, read in READ_BY.items() if file in read | ALWAYS]
+        readers = [name for name, read in READ_BY.items() if file in read | {folder.MANIFEST}]
         for name in readers:
             capfd.readouterr()
             code, tried = main(commands(data)[name]), tried + 1

@@ -22,6 +22,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import HypothesisWarning
 from reliability import record
+from safetensors import safe_open
+from safetensors.numpy import save_file
 from trainings import HELD_OUT, TRAINED, config, stopped, train
 
 import vista
@@ -235,6 +237,7 @@ FORMATS = [
     Format("probs.npy", probability_files.read_probabilities),
     Format("probs.csv", probability_files.read_probabilities),
     Format("vista.safetensors", read_state),
+    Format("without checksum.safetensors", read_state),
     Format("table.csv", table.read_csv),
     Format("table.parquet", table.read_parquet),
 ]
@@ -268,6 +271,9 @@ def written(data: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "labels.csv").write_text("id,label\n0,3\n2,-1\n3,9\n")
     state = vista.Vista([0, 1, 1], num_classes=2, epochs=2, val_labels=[0]).state_dict()
     huggingface.write_state(root / "vista.safetensors", state)
+    with safe_open(root / "vista.safetensors", "np") as file:
+        metadata, arrays = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    save_file(arrays, root / "without checksum.safetensors", {**metadata, "version": huggingface.WITHOUT_CHECKSUM})
     np.save(root / "probs.npy", np.full((4, 2), 0.5))
     (root / "probs.csv").write_text("id,cat,dog\n0,0.5,0.5\n1,0.25,0.75\n")
     (root / "table.csv").write_text('age,text,label\n31,"a, b",yes\n,c,no\n')

@@ -467,7 +467,7 @@ def check_folder(parent: Path | None) -> Path:
     """Return the folder in which the files of a store are made; it must be a writable folder."""
     parent = Path(tempfile.gettempdir()) if parent is None else Path(parent).expanduser()
     with _explained(parent):
-        parent.mkdir(parents=True, exist_ok=True)
+        atomic.make_folder(parent.resolve())  # durably: checkpoints may be stored beside it
         if not os.access(parent, os.W_OK | os.X_OK):
             raise PermissionError(13, os.strerror(13))
     return parent

@@ -18,7 +18,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from vista.core.vista import Summary, Vista
-from vista.files import atomic
+from vista.files import atomic, reader
 from vista.integrations import check_epoch, merge_state, require_extra
 
 with require_extra("huggingface"):
@@ -181,7 +181,7 @@ def read_state(path: str | Path) -> dict[str, Any]:
     Returns:
         The state, for ``Vista.load_state_dict``.
     """
-    if not Path(path).exists():
+    if not Path(path).is_file():  # a FIFO or device would block
         raise FileNotFoundError(f"{path} does not exist: the checkpoint was saved without VISTA's state")
     try:
         with safe_open(path, framework="pt") as file:
@@ -197,7 +197,10 @@ def read_state(path: str | Path) -> dict[str, Any]:
         raise ValueError(
             f"{path} is damaged: it does not have the checksum it was written with; use another checkpoint"
         )
-    state: dict[str, Any] = {**json.loads(metadata["state"]), "predictions": {}}
+    state: dict[str, Any] = {
+        **reader.parse_object(metadata.get("state", ""), path, "use another checkpoint", any_number=True),
+        "predictions": {},
+    }
     for name, tensor in tensors.items():
         group, _, key = name.rpartition("/")
         (state["predictions"] if group else state)[key] = tensor

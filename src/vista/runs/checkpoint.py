@@ -694,6 +694,8 @@ def write_owner(root: Path, run: Path) -> None:
     """Note in a folder below --checkpoint-dir which run it belongs to."""
     if is_in_checkpoint_dir(root):
         atomic.make_folder(root)
+        with suppress(PermissionError):  # a process that made it may have ended before it flushed the name
+            atomic.sync_folder(root.parent)
         atomic.write_json(root / OWNER, {"run": str(run.resolve())})
 
 
