@@ -1,8 +1,9 @@
-"""The tables of docs/label-issues.md equal results/label_issues_digits.json."""
+"""The tables of docs/label-issues.md equal their records in results/."""
 
 from __future__ import annotations
 
 import json
+import runpy
 from typing import Any
 
 from doc_pages import DOCS, ROOT
@@ -76,3 +77,13 @@ def test_the_table_of_estimates_is_that_of_its_record() -> None:
         assert f"{case['estimated']:,} ({low:,} to {high:,})" in table
         assert not case["trained_on"]["commit"].endswith("dirty")
     assert table.count(" of ") == len({(case["method"], case["epochs"], case["noise"], case["data"]) for case in cases})
+
+
+def test_the_table_of_a_review_is_that_of_its_record() -> None:
+    record = json.loads((ROOT / "results" / "review_loop_cifar100n.json").read_text())
+    table = runpy.run_path(str(ROOT / "benchmarks" / "review_loop.py"))["table"](record)
+    assert f"<!-- review -->\n{table}<!-- /review -->" in (DOCS / "label-issues.md").read_text()
+    assert [row["seed"] for row in record["rows"]] == record["seeds"]
+    for row in record["rows"]:
+        assert row["suggestion_right"] <= row["wrong"] <= row["reviewed"]
+        assert not row["trained_on"]["commit"].endswith("dirty")
