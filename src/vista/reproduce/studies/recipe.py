@@ -11,7 +11,7 @@ from vista.runs.config import preset
 CANDIDATES = ("ce", "vista-light", "ps-kd-beta", "sat", "elr", "posterior", "posterior-newest", "posterior-uniform")
 # To the posterior, one at a time.
 ADDITIONS = (
-    "posterior:noise=structured", "posterior:temperature=0.5", "posterior:temperature=0.7", "posterior:prior=1",
+    "posterior:noise-model=structured", "posterior:temperature=0.5", "posterior:temperature=0.7", "posterior:prior=1",
     "posterior:topk=10",
 )  # fmt: skip
 SCHEDULES = ("restarts", "cosine", "hold")
