@@ -17,6 +17,7 @@ from vista.core.store import bytes_available, readable
 from vista.runs.config import TrainConfig
 from vista.training.capacity import GPUS_PER_NODE, Needs, Workload, needs
 from vista.training.network import network_name
+from vista.training.preflight import check_cutmix
 from vista.training.recommend import measure, samples_per_second
 from vista.training.resolve import choose_method, device_name
 
@@ -25,6 +26,7 @@ NODES = 8
 
 def show(config: TrainConfig, out: Path, as_json: bool, argv: list[str]) -> int:
     """Print what a run needs, and train nothing; ``argv`` are the words that start it. The exit code is 0."""
+    check_cutmix(config)
     device = device_name(config.device).partition(":")[0]
     work = workload(config, device)
     cluster = dataclasses.replace(work, rate=workload(config, "cuda").rate)

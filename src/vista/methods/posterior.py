@@ -84,7 +84,7 @@ def fit_noise(
         noise: ``"symmetric"`` has one rate, ``"structured"`` one for every pair of classes.
         temperature: A known temperature; then only the noise is fitted.
         noise_rate: A known rate of symmetric noise; then only the temperature is fitted.
-        prior: Strength of the prior around T = 1.
+        prior: The c of the prior around T = 1, :math:`-c (\log T)^2 / 2`.
 
     Returns:
         Temperature, noise rate and, for structured noise, the noise matrix.
@@ -144,26 +144,28 @@ class Posterior(Method):
         """What the weight of a state is computed from."""
         ramp: float = 0.2
         """Share of the epochs over which the posterior replaces the label as the target."""
-        noise: Noise = "symmetric"
+        noise_model: Noise = "symmetric"
         """Noise with one rate, or with a rate for every pair of classes (structured), fitted after each epoch."""
         noise_rate: float | None = None
         """A known rate of symmetric noise; fitted if not given."""
         temperature: float | None = None
         """A known temperature of the teacher, such as 0.5; fitted after each epoch if not given."""
         prior: float = 0.0
-        """Strength of a prior around the temperature 1, in samples; 0 has none."""
+        """The c of a prior, -c (log T)^2 / 2, which keeps the temperature T near 1; 0 has none."""
         topk: int | None = None
         """Keep only this many of the largest probabilities of each past prediction, and a uniform remainder."""
 
         def __post_init__(self) -> None:
             Options(tau=self.tau, order=self.order, weights=self.weights, topk=self.topk)
             unit_interval(self.ramp, "ramp")
-            if self.noise not in get_args(Noise):
-                raise ValueError(f"noise must be one of {', '.join(get_args(Noise))}, got {self.noise!r}")
+            if self.noise_model not in get_args(Noise):
+                raise ValueError(f"noise_model must be one of {', '.join(get_args(Noise))}, got {self.noise_model!r}")
             if self.noise_rate is not None:
                 check_below_one(self.noise_rate, "noise_rate")
-                if self.noise != "symmetric":
-                    raise ValueError(f"noise_rate must be None with noise={self.noise!r}, got {self.noise_rate}")
+                if self.noise_model != "symmetric":
+                    raise ValueError(
+                        f"noise_rate must be None with noise_model={self.noise_model!r}, got {self.noise_rate}"
+                    )
             if self.temperature is not None and not COLDEST <= self.temperature <= HOTTEST:
                 raise ValueError(
                     f"temperature must be between {COLDEST:g} and {HOTTEST:g} (below 1 sharpens the teacher), "
@@ -227,7 +229,7 @@ class Posterior(Method):
         temperature, noise_rate, matrix = fit_noise(
             probs,
             self.task.val_labels,
-            config.noise,
+            config.noise_model,
             temperature=config.temperature,
             noise_rate=config.noise_rate,
             prior=config.prior,

@@ -47,7 +47,7 @@ def build_training(run: ResolvedRun, folder: RunFolder, earlier: dict[str, nn.Mo
     if not (folder.path / CONFIG).exists():
         preflight.check_backbone(config)
     samples = load_samples(config, device)
-    preflight.check_augmentation(run, samples)
+    preflight.check_augmentation(run.config, samples)
     preflight.check_channels_first(config, samples)
     root = Path(config.checkpoint_dir or folder.path)
     network, method = build_network_and_method(run, samples, earlier, root / checkpoint.STORE)

@@ -19,7 +19,7 @@ from vista.runs.config import TrainConfig
 from vista.runs.description import DataDescription
 from vista.runs.folder import CONFIG, METRICS, RunFolder, checkpoints_size
 from vista.training.network import does_not_take, in_words, initial_network, network_name
-from vista.training.resolve import ResolvedRun, differences
+from vista.training.resolve import choose_method, differences
 from vista.training.samples import Samples
 
 
@@ -40,11 +40,16 @@ def check_same_run(config: TrainConfig, folder: RunFolder) -> None:
         )
 
 
-def check_augmentation(run: ResolvedRun, samples: Samples) -> None:
-    """CutMix needs a method that supports it, and all augmentation needs images."""
-    config = run.config
-    if config.cutmix and not run.chosen.method.composes_with_cutmix:
-        raise ValueError(f"method {run.chosen.name!r} does not support CutMix: use --cutmix 0")
+def check_cutmix(config: TrainConfig) -> None:
+    """CutMix needs a method that supports it."""
+    chosen = choose_method(config)
+    if config.cutmix and not chosen.method.composes_with_cutmix:
+        raise ValueError(f"method {chosen.name!r} does not support CutMix: use --cutmix 0")
+
+
+def check_augmentation(config: TrainConfig, samples: Samples) -> None:
+    """All augmentation needs images."""
+    check_cutmix(config)
     for name in ("cutmix", "padding", "flip", "rotation", "color_jitter", "augment"):
         value = getattr(config, name)
         if value and value != "none" and not samples.train.is_image:

@@ -175,8 +175,11 @@ def test_prior_keeps_the_temperature_near_1_where_any_low_one_fits() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"noise": "human"}, "noise must be one of symmetric, structured, got 'human'"),
-        ({"noise": "structured", "noise_rate": 0.4}, "noise_rate must be None with noise='structured', got 0.4"),
+        ({"noise_model": "human"}, "noise_model must be one of symmetric, structured, got 'human'"),
+        (
+            {"noise_model": "structured", "noise_rate": 0.4},
+            "noise_rate must be None with noise_model='structured', got 0.4",
+        ),
         ({"temperature": 0.0}, "temperature must be between 0.05 and 20 .*, got 0.0"),
         ({"prior": -1.0}, "prior must be .*, got -1.0"),
         ({"topk": 0}, "topk must be at least 1, got 0"),
@@ -187,7 +190,7 @@ def test_bad_options_are_rejected(options: dict, message: str) -> None:
         choose("posterior", options)
 
 
-@pytest.mark.parametrize("options", [{"noise": "structured"}, {"temperature": 0.5}, {"prior": 1.0}, {"topk": 2}])
+@pytest.mark.parametrize("options", [{"noise_model": "structured"}, {"temperature": 0.5}, {"prior": 1.0}, {"topk": 2}])
 def test_options_change_the_targets_and_survive_a_resume(make_task, FakeBatch, Linear5, options: dict) -> None:
     task, network = make_task(), Linear5()
     method, other, plain = (make(task, network, ramp=0.0, **each) for each in (options, options, {}))

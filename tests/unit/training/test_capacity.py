@@ -63,3 +63,11 @@ def test_the_table_of_the_page_is_computed() -> None:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert module.page() == module.PAGE.read_text(), "run python docs/scale_table.py"
+
+
+def test_dry_run_rejects_a_method_that_does_not_support_cutmix(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "--data", "digits", "--method", "elr", "--cutmix", "0.5", "--dry-run", "--out", str(tmp_path)]
+    assert main(words) == 2
+    assert "method 'elr' does not support CutMix: use --cutmix 0" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from vista.runs.config import preset
 CANDIDATES = ("ce", "vista-light", "ps-kd-beta", "sat", "elr", "posterior", "posterior-newest", "posterior-uniform")
 # To the posterior, one at a time.
 ADDITIONS = (
-    "posterior:noise=structured", "posterior:temperature=0.5", "posterior:temperature=0.7", "posterior:prior=1",
+    "posterior:noise-model=structured", "posterior:temperature=0.5", "posterior:temperature=0.7", "posterior:prior=1",
     "posterior:topk=10",
 )  # fmt: skip
 SCHEDULES = ("restarts", "cosine", "hold")
@@ -49,12 +49,14 @@ EVALUATION: dict[str, dict[str, Any]] = {
     "digits, symmetric 40 %": {
         **protocol.symmetric(40), **preset("digits"), "data": "digits", "network": "small-cnn", "precision": "fp32",
     },
+    "small data, symmetric 15 %, 40 epochs": SMALL | {"epochs": 40, "lr_schedule": "cosine"},
+    "small data, symmetric 15 %, 120 epochs": SMALL | {"epochs": 120, "lr_schedule": "cosine"},
 }  # fmt: skip
 # By method: the settings that tuning chose for the recipe and for each control; filled by the commit that freezes them.
 FROZEN: dict[str, dict[str, Any]] = {}
 NOT_FROZEN = (
-    "The recipe is not frozen yet, so that these are its controls alone, with the schedule of the paper (digits: one "
-    "cosine). Rows as tuned, and those on small data, misfiled images and texts, follow with it."
+    "The recipe is not frozen yet, so that these are its controls alone, with the schedule of the paper (digits and "
+    "small data: one cosine). Rows as tuned, and those on misfiled images and texts, follow with it."
 )
 
 
