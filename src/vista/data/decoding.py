@@ -182,7 +182,7 @@ def map_pixels(path: Path, offset: int, shape: Sequence[int]) -> np.ndarray:
     with path.open("rb") as file:
         content = mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE | reserves_nothing, mmap.PROT_READ | mmap.PROT_WRITE)
     mapped = np.frombuffer(content, np.uint8, math.prod(shape), offset).view(np.memmap)
-    mapped._mmap = content  # otherwise parts of it are no memmap
+    vars(mapped)["_mmap"] = content  # otherwise parts of it are no memmap
     return mapped.reshape(shape)
 
 
