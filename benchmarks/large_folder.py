@@ -69,7 +69,7 @@ def measure(folder: Path, images: int, classes: int) -> dict[str, Any]:
     for name in ("first", "second"):
         began = time.time()
         command = [sys.executable, "-c", START, f"folder:{folder / 'photos'}", str(folder / name)]
-        ended, peak = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+        ended, peak = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
         result |= {f"{name}_start_seconds": float(ended) - began, f"{name}_start_peak_bytes": int(peak)}
     return result
 

@@ -3,9 +3,12 @@
 import contextlib
 import hashlib
 import json
+import math
+import mmap
 import os
 import re
 import struct
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -173,8 +176,20 @@ def decode_cached(files: Sequence[Path], cache: Path, shape: tuple[int, int, int
             _write(cache, header, decode(files, shape))
         except OSError as error:
             raise OSError(f"cannot write the decoded images ({size:,} bytes) to {cache}: {error}") from error
-    # Copy on write: changes of the array do not reach the file.
-    return np.memmap(cache, dtype=np.uint8, mode="c", offset=_HEADER, shape=full)
+    return map_pixels(cache, _HEADER, full)
+
+
+def map_pixels(path: Path, offset: int, shape: Sequence[int]) -> np.ndarray:
+    """Map uint8 values of a file, copied on write: changes of the array do not reach the file.
+
+    ``np.memmap(mode="c")`` reserves memory for the copies, so that the file could not be larger than the memory.
+    """
+    reserves_nothing = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
+    with path.open("rb") as file:
+        content = mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE | reserves_nothing, mmap.PROT_READ | mmap.PROT_WRITE)
+    mapped = np.frombuffer(content, np.uint8, math.prod(shape), offset).view(np.memmap)
+    vars(mapped)["_mmap"] = content  # otherwise parts of it are no memmap
+    return mapped.reshape(shape)
 
 
 def fingerprint(files: Sequence[Path], root: Path) -> str:

@@ -28,6 +28,7 @@ from vista.data.decoding import (
     DamagedImage,
     decode_square,
     in_threads,
+    map_pixels,
     names_below,
     open_image,
     shown_size,
@@ -196,8 +197,7 @@ def open_photos(
         return _streamed(files, root, shape[1], shape[3], entries)
     if np.prod(shape) <= in_memory:
         return _photos(np.fromfile(path, dtype=np.uint8, count=int(np.prod(shape))).reshape(shape), root, entries)
-    # Copy on write: changes of the array do not reach the file.
-    return _photos(np.memmap(path, dtype=np.uint8, mode="c", shape=shape), root, entries)
+    return _photos(map_pixels(path, 0, shape), root, entries)
 
 
 Entry = dict[str, Any]  # "hash", "sum" and "squares" of a decoded image, or "error", which begins with its name

@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import ExifTags, Image
 
-from vista.data import augment, folder, load, pixel_file
+from vista.data import augment, decoding, folder, load, pixel_file
 from vista.data.augment import Augmentation
 from vista.data.loader import Inputs, Loader
 from vista.data.pixel_file import stored_size
@@ -442,3 +442,18 @@ def test_without_color_jitter_the_other_draws_are_unchanged():
         assert float((jittered[-3:] - 1).abs().max()) <= 0.4
     with pytest.raises(ValueError, match="color_jitter must be between 0 and 1, got 2"):
         Augmentation(color_jitter=2)
+
+
+def test_a_pixel_file_may_be_larger_than_the_memory(tmp_path):
+    path, size = tmp_path / "pixels", 2**42
+    with path.open("wb") as file:
+        file.write(b"\1\2\3")
+        try:
+            file.truncate(size)
+        except OSError:
+            pytest.skip("the file system has no sparse files of this size")
+    pixels = decoding.map_pixels(path, 1, (2**40, 2))
+    assert pixels[0].tolist() == [2, 3]
+    pixels[0] = 7
+    with path.open("rb") as file:
+        assert file.read(3) == b"\1\2\3"
