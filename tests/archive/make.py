@@ -1,6 +1,6 @@
 """Make the archive of one version: files that every later version must read.
 
-    OMP_NUM_THREADS=1 python tests/archive/make.py tests/archive/v0.2.0.dev1
+    OMP_NUM_THREADS=1 python tests/archive/make.py tests/archive/v0.1.0-with-manifest
 
 Run it once, with the version to be archived installed, and commit the folder. Never run it again for the same
 version: an archive made by newer code proves nothing about the old files. ``test_archive.py`` reads what it writes:
