@@ -115,6 +115,7 @@ class ContributingSet:
     name: str
     anchors: Band
     most: int  # at any epoch, of any seed
+    bytes_each: int | None  # of one anchor's predictions, for the page's values below the figure
     detail: str  # for the legend
 
 
@@ -256,7 +257,7 @@ def _contributing_set(group: Group, first: Run) -> ContributingSet:
     size = "" if each is None else f", {readable(most * each)}"
     tau = f", τ = {first.options['tau']}" if first.options["tau"] else ""
     detail = f": at most {most}{size}{tau if first.keeps_anchors else f', {REPLAYED}'}"
-    return ContributingSet(group.name, _band(counts), most, detail)
+    return ContributingSet(group.name, _band(counts), most, each, detail)
 
 
 def test_against_validation(groups: Sequence[Group]) -> list[TestAgainstValidation]:

@@ -176,9 +176,10 @@ def test_a_checkpoint_that_another_process_cannot_read_is_kept(tmp_path: Path, m
 def test_a_file_of_the_store_is_linked_not_written(tmp_path: Path) -> None:
     """Also if the method deletes its own name of it before the checkpoint is written in the background."""
     rows, files = torch.rand(5, 3).half(), []
-    (tmp_path / "store").mkdir()
+    folder = tmp_path / "store" / "vista-store-host-1-00000000"
+    folder.mkdir(parents=True)
     for number in range(2):
-        path = tmp_path / "store" / str(number)
+        path = folder / f"epoch-0000{number}.safetensors"
         digest = write_rows(path, (5, 3), torch.float16, iter([rows + number]))
         files.append(RowsOnDisk(rows + number, path, digest))
     checkpoints = Checkpoints(tmp_path)
