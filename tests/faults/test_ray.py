@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from trainings import NOT_OF_THE_SEED, config, train
 
@@ -55,7 +56,12 @@ class TwoNodes:
         self._nodes[name] = self._cluster.add_node(num_cpus=1, node_name=name, object_store_memory=80 * 2**20)
 
     def kill(self, name: str) -> None:
-        self._cluster.remove_node(self._nodes.pop(name), allow_graceful=False)
+        """Kill the node with its workers, as when a machine dies: a worker alone may finish its run first."""
+        node = self._nodes.pop(name)
+        workers = psutil.Process(node.all_processes["raylet"][0].process.pid).children(recursive=True)
+        for worker in workers:
+            worker.kill()
+        self._cluster.remove_node(node, allow_graceful=False)
 
     def complete(self) -> None:
         for name in set("ab") - set(self._nodes):
