@@ -22,7 +22,7 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 IMAGES = Path(__file__).parent / "images"
-COLOURS = 256  # of a palette, which makes the files small
+COLOURS = 192  # of a palette, which makes the files small
 BUSY = 120_000  # milliseconds that a step may take on a busy machine
 OPTIONS = ["--no-sandbox", "--disable-gpu"]
 
