@@ -154,6 +154,7 @@ class Checkpoints:
         self._blob_files: dict[str, tuple[str, str]] = {}  # path in the state -> file name and hash
         self._writer: threading.Thread | None = None
         self._failure: BaseException | None = None
+        self._root_at_save: os.stat_result | None = None
 
     # ------------------------------------------------------------ writing
 
@@ -173,6 +174,7 @@ class Checkpoints:
         self.wait()
         if name == self._resumed:
             return  # it holds this state already, and would not exist for a moment
+        self._root_at_save = _stat(self.root)
         self._find_sharing()
         skeleton, tensors, blobs = split(state)
         tensors = {path: tensor.clone() for path, tensor in tensors.items()}
@@ -289,14 +291,17 @@ class Checkpoints:
                 self._blob_files[path] = self._write_blob(group)
 
     def _check_root(self) -> None:
-        if not is_in_checkpoint_dir(self.root) and not self.root.is_dir():  # a removed run is not created again
+        """A run that was moved or removed is not created again, and a folder in its place is left alone."""
+        if is_in_checkpoint_dir(self.root):
+            return
+        before, now = self._root_at_save, _stat(self.root)
+        if before is None or now is None or not os.path.samestat(before, now):
             raise FileNotFoundError(f"cannot write a checkpoint: {self.root} does not exist any more")
 
     def _link_files(self, copied: Copied) -> None:
         """Give the files that the method has written another name in ``blobs/``: they are not written again."""
         for path, group in copied.fresh.items():
             if isinstance(group, RowsOnDisk):
-                self._check_root()
                 self._make_folder(self.root / BLOBS)
                 name = _blob_name(group.sha256)
                 atomic.link(group.path, self.root / BLOBS / name)
@@ -315,6 +320,7 @@ class Checkpoints:
 
     def _make_folder(self, folder: Path) -> None:
         """Make ``checkpoints/`` or ``blobs/``, but never the folder of a run that was moved or removed meanwhile."""
+        self._check_root()
         atomic.make_folder(folder, parents=is_in_checkpoint_dir(self.root))
 
     def _forget_old(self) -> None:
@@ -602,6 +608,11 @@ def launch_command(processes: int, per_machine: int) -> str:
         return "one process, without torchrun"
     machines = -(-processes // max(1, per_machine))
     return f"torchrun{f' --nnodes={machines}' if machines > 1 else ''} --nproc-per-node={processes // machines}"
+
+
+def _stat(folder: Path) -> os.stat_result | None:
+    """What identifies a folder, or ``None`` if it does not exist."""
+    return folder.stat() if folder.is_dir() else None
 
 
 def own_entries(folder: Path) -> list[str]:

@@ -543,3 +543,20 @@ def test_a_checkpoint_never_creates_a_run_folder_that_was_moved_while_it_was_wri
     with pytest.raises(FileNotFoundError):
         Checkpoints(run).save("epoch-00001-step-0000000", {"x": torch.ones(2)}, wait=True)
     assert not run.exists()
+
+
+def test_a_folder_in_the_place_of_a_moved_run_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the run is replaced after the checkpoint was taken and before it is written in the background."""
+    run, write = tmp_path / "run", Checkpoints._write_alone
+
+    def replace_and_write(self: Checkpoints, name: str, copied: checkpoint.Copied) -> None:
+        run.rename(tmp_path / "moved")
+        run.mkdir()
+        write(self, name, copied)
+
+    run.mkdir()
+    checkpoints = Checkpoints(run)
+    monkeypatch.setattr(Checkpoints, "_write_alone", replace_and_write)
+    with pytest.raises(FileNotFoundError, match=r"run does not exist any more"):
+        checkpoints.save("epoch-00001-step-0000000", small_state(1), wait=True)
+    assert list(run.iterdir()) == []
