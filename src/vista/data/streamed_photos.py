@@ -44,8 +44,8 @@ class StreamedPhotos:
         chosen = np.arange(len(self))[rows]
         pixels = np.empty((len(chosen), *self.shape[1:]), dtype=self.dtype)
 
-        def fill(place: int) -> None:
-            pixels[place] = self[int(chosen[place])]
+        def fill(position: int) -> None:
+            pixels[position] = self[int(chosen[position])]
 
         with ThreadPoolExecutor(cores()) as pool:
             list(pool.map(fill, range(len(chosen))))
