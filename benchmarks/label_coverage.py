@@ -3,6 +3,7 @@
     python benchmarks/label_coverage.py --runs runs/coverage                    # every run below these folders
     python benchmarks/label_coverage.py --json gpu/*.json                       # outputs of `vista labels RUN --json`
     python benchmarks/label_coverage.py --misfiled 0 1 2 --root DATA            # builds folders and trains first
+    python benchmarks/label_coverage.py --cifar100 human symmetric:0.4 --root DATA    # trains ResNet-18 first
 
 The truth is known for label noise that vista added, for CIFAR-100N, and for folders of benchmarks/misfiled_folder.py,
 where misfiled.csv beside train/ names the wrong files. Cases are added to the record; one that it has is replaced.
@@ -29,8 +30,9 @@ from vista.analysis.run_predictions import OUT_OF_FOLD
 from vista.data.source import path_of
 from vista.runs.environment import environment
 from vista.runs.folder import RunFolder, find_runs
-from vista.training.api import execute_jobs
+from vista.training.api import data_name, execute_jobs, make_config, new_job
 from vista.training.folds import fold_jobs
+from vista.training.scheduler import Job
 
 KEY = ("data", "noise", "network", "method", "epochs", "seed", "folds")
 ROOT = Path(__file__).parents[1]
@@ -53,6 +55,12 @@ class Arguments:
     """Epochs of these trainings."""
     folds: int = 5
     """Parts of the cross-validation of the first method."""
+    cifar100: tuple[str, ...] = ()
+    """Noise of CIFAR-100 with which a ResNet-18 is trained and judged, with VISTA Light and one cosine."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """Seeds of these trainings."""
+    cifar100_epochs: int = 30
+    """Epochs of these trainings."""
     root: str | None = None
     """Folder of the data sets."""
     work: str = "runs/label_coverage"
@@ -63,7 +71,11 @@ class Arguments:
 
 def main(args: Arguments) -> None:
     torch.set_num_threads(1)
-    found = [judge(run) for place in args.runs for run in find_runs(place) if run.is_finished()]
+    jobs = cifar100_jobs(args)
+    if jobs:
+        execute_jobs(jobs, lambda job, event: None)
+    found = [judge(RunFolder(job.out)) for job in jobs]
+    found += [judge(run) for place in args.runs for run in find_runs(place) if run.is_finished()]
     found += [from_json(json.loads(Path(name).read_text())) for name in args.json]
     found += [case for seed in args.misfiled for case in misfiled(args, seed)]
     out = Path(args.out)
@@ -75,6 +87,17 @@ def main(args: Arguments) -> None:
     before, after = page.split(BEGIN)[0], page.split(END)[1]
     PAGE.write_text(before + BEGIN + table(record) + END + after)
     print(table(record), f"Wrote {out} and {PAGE}", sep="\n")
+
+
+def cifar100_jobs(args: Arguments) -> list[Job]:
+    """A training for each noise and seed; finished ones are not repeated."""
+    settings: dict[str, Any] = {
+        "data": "cifar100", "root": args.root, "network": "resnet18", "method": "vista-light",
+        "epochs": args.cifar100_epochs, "lr_schedule": "cosine",
+    }  # fmt: skip
+    cases = [(noise, seed) for seed in args.seeds for noise in args.cifar100]
+    configs = [make_config(None, "noisy", {**settings, "noise": noise, "seed": seed}) for noise, seed in cases]
+    return [new_job(config, Path(args.work) / f"{data_name(config)}-seed{config.seed}") for config in configs]
 
 
 def judge(folder: RunFolder) -> dict[str, Any]:

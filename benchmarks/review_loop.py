@@ -12,17 +12,20 @@ docs/label-issues.md is written anew from the record.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tyro
 
-import vista
 from vista.analysis import suspects
 from vista.analysis.suspect_files import write_label_file
 from vista.metrics import mean_and_error
 from vista.runs.folder import RunFolder
+from vista.training.api import execute_jobs, make_config, new_job
+from vista.training.events import EpochEnded, Event
+from vista.training.scheduler import Job
 
 ROOT = Path(__file__).parents[1]
 PAGE, BEGIN, END = ROOT / "docs" / "label-issues.md", "<!-- review -->\n", "<!-- /review -->"
@@ -61,7 +64,11 @@ class Arguments:
 
 
 def main(args: Arguments) -> None:
-    rows = [row for seed in args.seeds for row in loop(args, seed)]
+    before = {seed: make_job(args, seed) for seed in args.seeds}
+    train(before.values())
+    after = {(seed, count): corrected(args, before[seed], count) for seed in args.seeds for count in args.reviewed}
+    train(after.values())
+    rows = [compare(before[seed], job, count) for (seed, count), job in after.items()]
     settings = {name: getattr(args, name) for name in SETTINGS}
     record = {"settings": settings, "seeds": list(args.seeds), "rows": rows}
     Path(args.out).write_text(json.dumps(record, indent=1, allow_nan=False) + "\n")
@@ -70,63 +77,66 @@ def main(args: Arguments) -> None:
     print(table(record), f"Wrote {args.out} and {PAGE}", sep="\n")
 
 
-def loop(args: Arguments, seed: int) -> list[dict[str, Any]]:
-    """Train once, then once more for each number of reviewed suspects."""
-    before = train(args, seed, args.noise, None, "before")
-    folder = RunFolder(before.folder)
+def make_job(args: Arguments, seed: int, name: str = "before", **changes: Any) -> Job:
+    """The training of a seed, with the labels of the data set unless changed."""
+    settings = {field: getattr(args, field) for field in (*SETTINGS, "root")}
+    fields = {**settings, "lr_schedule": "cosine", "seed": seed, **changes}
+    return new_job(make_config(None, "noisy", fields), Path(args.runs) / f"seed{seed}-{name}")
+
+
+def corrected(args: Arguments, before: Job, count: int) -> Job:
+    """The same training after a review of the labels that it suspects most."""
+    folder = RunFolder(before.out)
+    ids, labels = suspects.of_run(folder).ids[:count], folder.labels()  # the highest score first
+    fixed = labels.given.copy()
+    fixed[ids] = labels.true[ids]
+    file = before.out.parent / f"seed{before.config.seed}-reviewed{count}.csv"
+    write_label_file(file, fixed)
+    # The split is drawn by the labels: without split_from, other labels would be held out.
+    name, noise = f"reviewed{count}", f"file:{file}"
+    return make_job(args, before.config.seed, name, noise=noise, split_from=str(before.out))
+
+
+def train(jobs: Iterable[Job]) -> None:
+    """Train what has not been trained, concurrently where possible."""
+    started = list(jobs)
+    execute_jobs(started, show)
+    for job in started:
+        if job.error is not None:
+            raise job.error
+
+
+def show(job: Job, event: Event) -> None:
+    if isinstance(event, EpochEnded):
+        print(job.out.name, event.line["epoch"], flush=True)
+
+
+def compare(before: Job, after: Job, count: int) -> dict[str, Any]:
+    """What the review found, and test accuracies before and after it."""
+    folder = RunFolder(before.out)
     found, labels = suspects.of_run(folder), folder.labels()
-    rows = []
-    for count in args.reviewed:
-        ids = found.ids[:count]  # the highest score first
-        corrected = labels.given.copy()
-        corrected[ids] = labels.true[ids]
-        file = before.folder.parent / f"seed{seed}-reviewed{count}.csv"
-        write_label_file(file, corrected)
-        # The split is drawn by the labels: without split_from, other labels would be held out.
-        after = train(args, seed, f"file:{file}", str(before.folder), f"reviewed{count}")
-        low, high = found.interval
-        rows.append(
-            {
-                "seed": seed,
-                "reviewed": count,
-                "wrong": int((labels.given[ids] != labels.true[ids]).sum()),
-                "suggestion_right": int((found.suggested[:count] == labels.true[ids]).sum()),
-                "labels": len(labels.given),
-                "wrong_labels": int((labels.given != labels.true).sum()),
-                "estimated": found.estimated,
-                "interval": [low, high],
-                "auroc": found.quality()["auroc"],
-                "before": accuracies(before),
-                "after": accuracies(after),
-                "trained_on": folder.environment(),
-            }
-        )
-    return rows
+    ids, quality = found.ids[:count], found.quality()
+    assert quality is not None
+    return {
+        "seed": before.config.seed,
+        "reviewed": count,
+        "wrong": int((labels.given[ids] != labels.true[ids]).sum()),
+        "suggestion_right": int((found.suggested[:count] == labels.true[ids]).sum()),
+        "labels": len(labels.given),
+        "wrong_labels": int((labels.given != labels.true).sum()),
+        "estimated": found.estimated,
+        "interval": list(found.interval),
+        "auroc": quality["auroc"],
+        "before": accuracies(before),
+        "after": accuracies(after),
+        "trained_on": folder.environment(),
+    }
 
 
-def train(args: Arguments, seed: int, noise: str, split_from: str | None, name: str) -> vista.Result:
-    return vista.train(
-        out=Path(args.runs) / f"seed{seed}-{name}",
-        preset="noisy",
-        on_event=lambda event: print(name, event, flush=True) if hasattr(event, "line") else None,
-        data=args.data,
-        root=args.root,
-        noise=noise,
-        split_from=split_from,
-        method=args.method,
-        network=args.network,
-        epochs=args.epochs,
-        batch_size=args.batch_size,
-        lr=args.lr,
-        lr_schedule="cosine",
-        precision=args.precision,
-        seed=seed,
-    )
-
-
-def accuracies(result: vista.Result) -> dict[str, float]:
+def accuracies(job: Job) -> dict[str, float]:
     """Test accuracy in percent on the true labels."""
-    return {which: 100 * result.metrics[which]["test"]["top1"] for which in ("best", "last")}
+    assert job.metrics is not None
+    return {which: 100 * job.metrics[which]["test"]["top1"] for which in ("best", "last")}
 
 
 def table(record: dict[str, Any]) -> str:
