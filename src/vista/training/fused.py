@@ -21,7 +21,7 @@ from vista.training.weight_average import WeightAverage
 if TYPE_CHECKING:
     from vista.training.kernels.resnet import ResNetStep
 
-ENABLED = False
+ENABLED = True
 PIXELS = (32, 64)
 MULTIPLE = 16  # of which batch sizes are: the tiles of the last stage hold that many images
 OLDEST_CAPABILITY = (9, 0)  # Hopper: the kernels load tiles with its tensor memory accelerator
