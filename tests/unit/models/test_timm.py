@@ -14,9 +14,10 @@ TIMM = Path(sys.prefix) / "timm"
 # torchvision next to a CPU build of torch lacks two compiled operators: their schemas alone let it import.
 SHIM = """
 import torch
-operators = torch.library.Library("torchvision", "DEF")
-operators.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-operators.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+if torch.version.cuda is None:
+    operators = torch.library.Library("torchvision", "DEF")
+    operators.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    operators.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 """
 
 PROGRAM = """
