@@ -318,8 +318,8 @@ def test_on_a_card_what_a_step_may_call_does_not_wait() -> None:
     logits, labels = torch.zeros(4, 3, device="cuda"), torch.tensor([0, 2, 1, -1], device="cuda")
     soft = logits.softmax(dim=1)
     torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        torch.cuda.set_sync_debug_mode("error")
         functional.soft_cross_entropy(logits, functional.blend(functional.one_hot(labels, 3), soft, 0.5))
         functional.distillation_kl(logits, soft, 2.0)
     finally:

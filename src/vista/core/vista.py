@@ -878,7 +878,7 @@ def _check_device(device: torch.device | str) -> torch.device:
     found = torch.device(device)
     if found.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device must be 'cpu' without a CUDA device, got {str(device)!r}")
-    return found
+    return torch.empty(0, device=found).device  # "cuda" is the current GPU, and tensors name it: "cuda:0"
 
 
 def _digest(labels: Tensor) -> str:

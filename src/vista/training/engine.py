@@ -250,7 +250,8 @@ class Engine:
         for (size, ends), network in kinds.items():
             graph = torch.cuda.CUDAGraph()
             graph.register_generator_state(self.method.task.generator)
-            with torch.cuda.graph(graph, stream=self.stream):
+            # "thread_local": another thread may copy a checkpoint of another run to the host meanwhile.
+            with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
                 self._captured_step(size, ends, network)
             self._graphs[size, ends] = graph
 

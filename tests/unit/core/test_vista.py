@@ -8,6 +8,7 @@ import math
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from torch import Tensor
 from vista import Vista
 from vista.core import store
 from vista.core.losses import one_hot
+from vista.core.vista import _check_device
 from vista.functional import beta
 
 N, M, K, E = 8, 6, 3, 5
@@ -769,6 +771,13 @@ def test_a_device_that_is_not_there_is_rejected(monkeypatch: pytest.MonkeyPatch)
     for attempt in (lambda: make(device="cuda:1"), lambda: make().to("cuda:1")):
         with pytest.raises(ValueError, match=r"device must be 'cpu' without a CUDA device, got 'cuda:1'"):
             attempt()
+
+
+def test_a_device_is_named_as_tensors_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``cuda`` is ``cuda:0`` for the logits of a model."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch, "empty", lambda _, device: SimpleNamespace(device=torch.device(device.type, 0)))
+    assert _check_device("cuda") == torch.device("cuda:0")
 
 
 def test_a_given_device_is_not_left() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -110,6 +111,22 @@ def test_one_that_fails_does_not_stop_the_others(config: TrainConfig, tmp_path: 
     assert jobs[1].metrics is not None
 
 
+def test_a_run_starts_while_another_thread_copies_a_checkpoint(config: TrainConfig, tmp_path: Path) -> None:
+    weights, ended = torch.zeros(1_000_000, device="cuda"), threading.Event()
+
+    def copy() -> None:
+        while not ended.is_set():
+            weights.clone().cpu()
+
+    thread = threading.Thread(target=copy)
+    thread.start()
+    try:
+        run(config, tmp_path / "run")
+    finally:
+        ended.set()
+        thread.join()
+
+
 def test_looking_at_one_portion_of_steps_does_not_wait_for_the_next(
     config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,8 +182,8 @@ def make_vista() -> tuple[Vista, torch.Tensor, torch.Tensor]:
 def test_no_host_sync_in_loss_targets_and_record() -> None:
     vista, logits, index = make_vista()
     torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        torch.cuda.set_sync_debug_mode("error")
         vista.loss(logits, index).backward()
         vista.targets(index)
         vista.record(logits, index)

@@ -496,22 +496,26 @@ def losses_of(config: TrainConfig, folder: Path, epochs: int) -> tuple[list[floa
 def test_losses_are_those_of_the_plain_step(
     config: TrainConfig, method: str, ema: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nine steps per epoch, the last of them short."""
+    """Nine steps per epoch, the last of them short. Rounding to bf16 sends any two trainings apart: what counts is that
+    ours stays as near to one in float32 as that with torch's kernels."""
     chosen = replace(config, method=method, ema=ema)
     monkeypatch.setattr(fused, "ENABLED", False)
     plain, before = losses_of(chosen, tmp_path / "plain", 2)
+    _, exact = losses_of(replace(chosen, precision="fp32", compile=False), tmp_path / "exact", 2)
     monkeypatch.setattr(fused, "ENABLED", True)
     ours, after = losses_of(chosen, tmp_path / "fused", 2)
     assert before.engine.fused is None
     assert after.engine.fused is not None
     assert np.abs(np.array(ours) - plain).max() < 0.1
     start = build_training(resolve(chosen), RunFolder(tmp_path / "start"), {}).network.state_dict()
-    for name, value in before.evaluated().state_dict().items():
+    usual, found = before.evaluated().state_dict(), after.evaluated().state_dict()
+    for name, value in exact.evaluated().state_dict().items():
         if not value.is_floating_point():
-            assert torch.equal(after.evaluated().state_dict()[name], value), name
-        elif name.endswith("weight") and value.dim() == 4:  # they moved by about the same
+            assert torch.equal(found[name], usual[name]), name
+        elif name.endswith("weight") and value.dim() == 4:
             moved = float((value - start[name]).norm())
-            assert float((after.evaluated().state_dict()[name] - value).norm()) < 0.7 * moved, name
+            far, allowed = (float((each[name] - value).norm()) / moved for each in (found, usual))
+            assert far < 1.3 * allowed + 0.05, (name, far, allowed)
 
 
 def run(config: TrainConfig, out: Path) -> dict[str, Tensor]:

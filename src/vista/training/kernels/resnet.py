@@ -45,7 +45,7 @@ def _microseconds(tile: Tile, launch: Callable[[Tile], None]) -> float:
         return float("inf")
     torch.cuda.synchronize()
     graph, took = torch.cuda.CUDAGraph(), list[float]()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # as in the engine
         for _ in range(10):
             launch(tile)
     for _ in range(3):
