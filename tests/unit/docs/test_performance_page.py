@@ -76,7 +76,7 @@ def tried() -> dict[str, str]:
     ours, torchs = kernels["kernels_of_vista"], kernels["kernels_of_torch"]
     one, five, ema = "ce_images_per_second", "5_runs_images_per_second", "ce_with_ema_images_per_second"
     rows = {
-        "torch": f"as used now | {torchs[one]:,.0f} | {torchs[five]:,.0f} |",
+        "torch": f"| torch's kernels | {torchs[one]:,.0f} | {torchs[five]:,.0f} |",
         "ours": f"weight gradients on a second stream | {ours[one]:,.0f} | {ours[five]:,.0f} |",
         "one of five": f"second stream in one of five runs | | {ours[f'{five}_second_stream_in_one_only']:,.0f} |",
         "one stream": f"no second stream | {ours[f'{one}_without_second_stream']:,.0f} | |",
@@ -105,4 +105,26 @@ def test_page_shows_what_was_tried(what: str) -> None:
 
 def test_page_says_whether_the_kernels_are_on() -> None:
     page = (DOCS / "performance.md").read_text()
-    assert ("not switched on yet" in page) is not fused.ENABLED
+    assert ("are used on Hopper GPUs" in page) is fused.ENABLED
+
+
+def test_page_shows_how_far_trainings_with_the_kernels_are_from_others() -> None:
+    page = (DOCS / "performance.md").read_text()
+    names = {"kernels of vista, bf16": "kernels of our own", "torch, eager, float32": "torch in float32"}
+    for row in json.loads((ROOT / "results" / "fused-kernels-h200.json").read_text())["distances"]:
+        one, other = (names.get(row[which], row[which].removesuffix(", bf16")) for which in ("of", "from"))
+        assert f"| {one} | {other} | {row['median']:.3f} | {row['largest']:.3f} |" in page
+
+
+def test_page_shows_the_training_on_photos() -> None:
+    page = (DOCS / "performance.md").read_text()
+    record = json.loads((ROOT / "results" / "photo-training-h200.json").read_text())
+    names = {"ce": "cross-entropy", "vista-light": "VISTA Light", "pixel file": "the pixel file on disk"}
+    for row in record["rows"]:
+        read_from = names.get(row["photos_in"], row["photos_in"])
+        assert f"| {names[row['method']]} | {read_from} | {row['images_per_second']:,.0f} |" in page
+    decoding = record["decoding"]
+    shown = (decoding["decoding"]["seconds"], decoding["images_per_core_and_second"], decoding["starting"]["seconds"])
+    text = " ".join(page.split())
+    assert f"took {shown[0]:.1f} s with 16 threads, {shown[1]:.0f} images per second of processor time" in text
+    assert f"took {shown[2]:.1f} s" in text
