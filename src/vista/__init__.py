@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from vista.analysis.recorder import TrajectoryRecorder
     from vista.analysis.suspects import LabelIssues, find_label_issues
     from vista.core.calibration import Calibration, calibrate
+    from vista.core.posterior import Posterior
     from vista.core.vista import Summary, Vista
     from vista.data.indexed import indexed
     from vista.training.api import Result, train
@@ -24,14 +25,16 @@ except PackageNotFoundError:  # run from a source tree that was not installed
     __version__ = "0.0.0"
 
 __all__ = [
-    "Calibration", "LabelIssues", "Predictions", "Result", "Summary", "TrajectoryRecorder", "Vista", "__version__",
-    "calibrate", "compare", "find_label_issues", "functional", "indexed", "load_model", "predict", "train",
+    "Calibration", "LabelIssues", "Posterior", "Predictions", "Result", "Summary", "TrajectoryRecorder", "Vista",
+    "__version__", "calibrate", "compare", "find_label_issues", "functional", "indexed", "load_model", "predict",
+    "train",
 ]  # fmt: skip
 
 # Imported on first use, so that `vista --help` needs no torch and `import vista` no training layer.
 _MODULES = {
     "Calibration": "vista.core.calibration",
     "LabelIssues": "vista.analysis.suspects",
+    "Posterior": "vista.core.posterior",
     "Predictions": "vista.training.predict",
     "Result": "vista.training.api",
     "Summary": "vista.core.vista",

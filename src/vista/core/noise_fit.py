@@ -6,6 +6,10 @@ With the probabilities :math:`p = \mathrm{softmax}(z / T)` of the true class and
 
 .. math:: q = (1 - \eta)\, p_y + \frac{\eta}{K - 1} (1 - p_y).
 
+From predictions and labels alone, structured noise cannot be told from ambiguous samples: a network trained on such
+labels predicts both classes, and "no noise" explains the labels as well. The most confident predictions can tell,
+because they are right under every kind of noise (:func:`confident_matrix`).
+
 All functions take float64 tensors and stay on their device.
 """
 
@@ -22,6 +26,9 @@ COLDEST, HOTTEST = 0.05, 20.0  # temperatures
 POINTS, ROUNDS = 17, 6  # each round searches a range of log T that is 8 times narrower, to 2e-5 at last
 BISECTIONS = 40
 LEAST = 1e-300  # probability whose logarithm is taken instead of that of 0
+CONFIDENT = 0.25  # share of the predictions of each class that are taken as right
+CONCENTRATIONS = 13  # of the Dirichlet distribution of wrong labels, from 1/64 to 64
+LEAST_GAIN = 0.2  # in log-likelihood per wrong label, from which on noise is structured
 PSEUDO = 2.0  # samples per class that the prior of a noise matrix counts for
 TURNS, STEPS = 2, 30  # of the search for a noise matrix
 
@@ -135,6 +142,63 @@ def confident_joint(probs: Tensor, labels: Tensor) -> Tensor:
     confident = F.one_hot(chosen, probs.shape[1]).to(probs.dtype) * (confidence >= 0).unsqueeze(1)
     joint = confident.t() @ given
     return joint * (counts / joint.sum(dim=0).clamp(min=1))
+
+
+def confident_matrix(probs: Tensor, labels: Tensor) -> Tensor | None:
+    r"""Noise matrix by the labels of the most confident predictions, if they show more than symmetric noise.
+
+    Of the samples predicted as each class, the most confident quarter is taken as right, and their labels are counted.
+    Under symmetric noise every wrong label is equally likely; under structured noise the shares of the wrong labels of
+    a class are drawn from a Dirichlet distribution, whose concentration :math:`\alpha` is fitted.
+
+    Args:
+        probs: Predicted probabilities of samples that were not trained on, float64 ``[m, K]``.
+        labels: Their given labels, int64 ``[m]``.
+
+    Returns:
+        ``P(given label | true class)``, ``[K, K]``; ``None`` if structured noise explains the wrong labels hardly
+        better than symmetric noise.
+    """
+    counts = count_confident(probs, labels)
+    wrong = counts - counts.diagonal().diag()
+    alpha, gain = fit_concentration(wrong)
+    if not bool(gain > LEAST_GAIN * wrong.sum()):
+        return None
+    classes, rate = len(counts), wrong.sum() / counts.sum()
+    rates = (wrong.sum(dim=1) + PSEUDO * rate) / (counts.sum(dim=1) + PSEUDO)
+    uniform = (1.0 - torch.eye(classes, dtype=counts.dtype, device=counts.device)) / (classes - 1)
+    shares = (wrong + alpha * uniform) / (wrong.sum(dim=1, keepdim=True) + alpha)
+    return rates.unsqueeze(1) * shares + (1.0 - rates).diag()
+
+
+def count_confident(probs: Tensor, labels: Tensor) -> Tensor:
+    """Labels of the most confident predictions of each class, a share of :data:`CONFIDENT`: counts ``[K, K]``."""
+    confidence, predicted = probs.max(dim=1)
+    order = confidence.argsort(descending=True, stable=True)
+    order = order[predicted[order].argsort(stable=True)]  # by class, and within a class by confidence
+    classes, sizes = predicted[order], torch.bincount(predicted, minlength=probs.shape[1])
+    rank = torch.arange(len(order), device=probs.device) - (sizes.cumsum(0) - sizes)[classes]
+    chosen = order[rank < (CONFIDENT * sizes).ceil()[classes]]
+    taken = F.one_hot(predicted[chosen], probs.shape[1]).to(probs.dtype)
+    return taken.t() @ F.one_hot(labels[chosen], probs.shape[1]).to(probs.dtype)
+
+
+def fit_concentration(wrong: Tensor) -> tuple[Tensor, Tensor]:
+    """Fit the Dirichlet concentration of wrong labels.
+
+    Args:
+        wrong: Number of samples by true class and wrong label, float64 ``[K, K]`` with a diagonal of zeros.
+
+    Returns:
+        The concentration and its gain in log-likelihood over equally likely labels, float64 scalars.
+    """
+    classes, totals = len(wrong), wrong.sum(dim=1)
+    alphas = 2.0 ** torch.linspace(-6, 6, CONCENTRATIONS, dtype=wrong.dtype, device=wrong.device)
+    cells = torch.stack([(torch.lgamma(wrong + a) - torch.lgamma(a)).sum() for a in alphas / (classes - 1)])
+    rows = torch.stack([(torch.lgamma(a) - torch.lgamma(totals + a)).sum() for a in alphas])
+    gains = cells + rows + totals.sum() * math.log(classes - 1)
+    best = gains.argmax()
+    return alphas[best], gains[best]
 
 
 def shrink_joint(joint: Tensor) -> Tensor:

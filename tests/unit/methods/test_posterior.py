@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from vista.core.posterior import compute_log_probs, compute_posterior, fit_noise
 from vista.core.vista import Vista
 from vista.methods import choose
 from vista.methods.base import EpochEnd, WrittenOnce
-from vista.methods.posterior import NEUTRAL, compute_log_probs, compute_posterior, fit_noise
+from vista.methods.posterior import NEUTRAL
 
 SMALLEST = 2.0**-24
 
@@ -175,7 +176,7 @@ def test_prior_keeps_the_temperature_near_1_where_any_low_one_fits() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"noise_model": "human"}, "noise_model must be one of symmetric, structured, got 'human'"),
+        ({"noise_model": "human"}, "noise_model must be one of symmetric, structured, auto, got 'human'"),
         (
             {"noise_model": "structured", "noise_rate": 0.4},
             "noise_rate must be None with noise_model='structured', got 0.4",
@@ -190,7 +191,16 @@ def test_bad_options_are_rejected(options: dict, message: str) -> None:
         choose("posterior", options)
 
 
-@pytest.mark.parametrize("options", [{"noise_model": "structured"}, {"temperature": 0.5}, {"prior": 1.0}, {"topk": 2}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"noise_model": "structured"},
+        {"temperature": 0.5},
+        {"prior": 1.0},
+        {"topk": 2},
+        {"noise_rate": 0.3, "matched": True},
+    ],
+)
 def test_options_change_the_targets_and_survive_a_resume(make_task, FakeBatch, Linear5, options: dict) -> None:
     task, network = make_task(), Linear5()
     method, other, plain = (make(task, network, ramp=0.0, **each) for each in (options, options, {}))
@@ -282,7 +292,7 @@ def test_missing_labels_learn_from_the_teacher_alone(make_task, FakeBatch, Linea
     assert method.targets(torch.tensor([2, 7])).sum() == 0
     line = train_epoch(method, network, FakeBatch, 1, logits_for(VAL[0]))
     rows = torch.tensor([2, 7])
-    expected = compute_log_probs(method.vista.teacher()[rows], line["temperature"]).exp()
+    expected = compute_log_probs(method.posterior.teacher()[rows], line["temperature"]).exp()
     torch.testing.assert_close(method.targets(rows), expected)
 
 
@@ -294,8 +304,8 @@ def test_state_holds_predictions_once_and_restores_targets(make_task, FakeBatch,
     assert line["temperature"] != 1.0
     state = method.get_extra_state()
     assert isinstance(state["val_predictions"], WrittenOnce)
-    assert isinstance(state["vista"]["predictions"], WrittenOnce)
-    assert state["val_predictions"].keys() == state["vista"]["predictions"].keys()
+    assert isinstance(state["predictions"], WrittenOnce)
+    assert state["val_predictions"].keys() == state["predictions"].keys()
     assert {rows.dtype for rows in state["val_predictions"].values()} == {torch.float16}
     other.set_extra_state(state)
     everything = torch.arange(12)
@@ -303,6 +313,24 @@ def test_state_holds_predictions_once_and_restores_targets(make_task, FakeBatch,
     assert torch.equal(other.final_teacher(), method.final_teacher())
     lines = [train_epoch(one, network, FakeBatch, 4, logits_for(VAL[0])) for one in (method, other)]
     assert lines[0] == lines[1]
+
+
+def test_batches_that_cutmix_mixes_are_not_recorded(make_task, FakeBatch, Linear5) -> None:
+    task, network = make_task(cutmix=True), Linear5()
+    method = make(task, network, ramp=0.0)
+    method.begin_epoch(1)
+    x = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
+    for index, share in zip(torch.arange(12).split(4), (1.0, 0.6, 1.0), strict=True):
+        batch = FakeBatch(x[index], index)
+        batch.partner, batch.share = (index + 1) % 12, torch.tensor([share])
+        mixed = share * torch.eye(5)[task.labels[index]] + (1 - share) * torch.eye(5)[task.labels[batch.partner]]
+        expected = torch.nn.functional.cross_entropy(network(batch.x), mixed)
+        torch.testing.assert_close(method.loss(network, batch), expected)
+    assert method.end_epoch(end(1, logits_for(VAL[0])))["unrecorded"] == 4
+    teacher = method.posterior.teacher()
+    with torch.no_grad():
+        torch.testing.assert_close(teacher[:4], network(x[:4]).softmax(1), atol=1e-3, rtol=1e-3)
+    assert torch.equal(teacher[4:8], torch.eye(5)[task.labels[4:8]])
 
 
 def test_declared_bytes_include_validation_predictions(make_task, Linear5) -> None:
