@@ -161,7 +161,7 @@ def _about_runs(rows: list[Row], reference: dict[str, Row]) -> str:
         sum(len(row.criterion) for row in plain if row.method in methods) for methods in (CANDIDATES, ADDITIONS)
     )
     text = f"{screened} of {len(study.cells) * study.seeds} runs of the screening are in the ledger"
-    text += f", and {added} with additions to posterior targets. " if added else ". "
+    text += f", and {added} with additions. " if added else ". "
     if any(len(row.criterion) == 1 for row in rows):
         text += (
             "Cells with `n` = 1 have one seed: they have no standard error, and by the rule of the plan none of their "

@@ -19,8 +19,8 @@ def add(
     results: Path, method: str, schedule: str, seed: int, average: float, plain: float, setting: str = SYMMETRIC
 ) -> Path:
     """A run of the screening whose last five epochs have these accuracies on the validation labels, in percent."""
-    changes = recipe.search_cell(setting, method, schedule).changes
-    path = fake(results, method, changes, seed, best=99.0, last=70.0)
+    cell = recipe.search_cell(setting, method, schedule)
+    path = fake(results, cell.method, cell.changes, seed, best=99.0, last=70.0)
     record = json.loads(path.read_text())
     record["metrics"]["last"]["calibrated"] = {"test": {"ece": 0.025}}
     far = {"val_accuracy": 0.0, "plain_val_accuracy": 0.0}
@@ -66,7 +66,7 @@ def test_additions_are_rows_of_the_same_page(tmp_path: Path) -> None:
         f"`{method}`" for method in ("ce", *recipe.ADDITIONS)
     }
     text = search_page.render(ledger.read(tmp_path))
-    assert "1 of 216 runs of the screening are in the ledger, and 5 with additions to posterior targets." in text
+    assert "1 of 216 runs of the screening are in the ledger, and 10 with additions." in text
     runs = plan.plan_runs([load_study("recipe-additions")], [], only=[["small data", "cosine", "temperature=0.5"]])
     assert [(run.config.options["temperature"], run.config.seed) for run in runs] == [(0.5, 10), (0.5, 11), (0.5, 12)]
 

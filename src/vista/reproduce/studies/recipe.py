@@ -9,10 +9,13 @@ from vista.runs.config import preset
 # ---------------------------------------------------------------- search
 
 CANDIDATES = ("ce", "vista-light", "ps-kd-beta", "sat", "elr", "posterior", "posterior-newest", "posterior-uniform")
-# To the posterior, one at a time.
+# To the posterior, one at a time, then combined; with CutMix on half of the batches also to cross-entropy.
+WITH_CUTMIX = " + CutMix"
 ADDITIONS = (
     "posterior:noise-model=structured", "posterior:temperature=0.5", "posterior:temperature=0.7", "posterior:prior=1",
-    "posterior:topk=10",
+    "posterior:topk=10", "posterior:noise-model=auto", "posterior:matched=true",
+    "posterior:noise-model=auto:matched=true", f"posterior:noise-model=auto:matched=true{WITH_CUTMIX}",
+    f"ce{WITH_CUTMIX}",
 )  # fmt: skip
 SCHEDULES = ("restarts", "cosine", "hold")
 # Both the plain weights and their average are evaluated in each run.
@@ -30,8 +33,10 @@ FIRST_SEED = 10  # 10, 11 and 12 are never reported as results
 
 
 def search_cell(setting: str, method: str, schedule: str) -> Cell:
-    """A cell of the screening."""
+    """A cell of the screening; ``method`` is a method, or a method and CutMix."""
     changes = TUNING[setting] | {"lr_schedule": schedule}
+    if method.endswith(WITH_CUTMIX):
+        return Cell(f"{setting}, {schedule}, CutMix", method.removesuffix(WITH_CUTMIX), changes | {"cutmix": 0.5})
     return Cell(f"{setting}, {schedule}", method, changes)
 
 
