@@ -33,6 +33,7 @@ from torch import Tensor
 from vista.core import collectives, topk
 from vista.core.store import RowsOnDisk
 from vista.files import atomic
+from vista.files.mapping import map_bytes
 
 BLOCK = 2**23  # bytes written, or sent to another machine, at a time
 AHEAD = 4  # batches that may be gathered ahead, and whose predictions may wait to be written
@@ -70,7 +71,8 @@ def map_rows(path: Path, shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
     """Map a file of :func:`write_rows`: its pages are read when they are used, and shared with other processes."""
     with open(path, "rb") as file:
         start = 8 + int.from_bytes(file.read(8), "little")
-    return torch.from_numpy(np.memmap(path, _TYPES[dtype][1], "c", start, shape))
+        content = map_bytes(file)[start : start + shape[0] * shape[1] * dtype.itemsize]
+    return torch.from_numpy(content).view(dtype).view(shape)
 
 
 class RowLog:
