@@ -364,6 +364,14 @@ class HostStore:
             return
         self._folders = [Path(path) for path in collectives.gather_strings(str(self.folder))]
         seen = [r for r, folder in enumerate(self._folders) if _is_visible(folder)]
+        hosts, error = collectives.gather_strings(platform.node()), None
+        hidden = [r for r, host in enumerate(hosts) if host == platform.node() and r not in seen]
+        if hidden:
+            error = OSError(
+                f"{self._folders[hidden[0]]}, where rank {hidden[0]} stores predictions, is not visible to "
+                f"{collectives.here()}: give all processes of a host one store_dir that they share"
+            )
+        collectives.raise_everywhere(error)
         self._sharing = seen
         self._leader_of = [int(leader) for leader in collectives.gather_strings(str(seen[0]))]
         leaders = sorted(set(self._leader_of))

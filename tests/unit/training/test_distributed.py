@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import platform
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -239,6 +240,17 @@ def test_machines_that_share_no_disk(trainer: Trainer, data: str, tmp_path: Path
     assert ended_as(out, 1) == ended_as(whole, 1)
     assert not other.exists() or not any(path.is_file() for path in other.rglob("*")), "each cleans its own folder"
     trainer(wanted, out, processes=2, apart=True)
+
+
+def test_a_store_folder_that_processes_of_a_host_do_not_share_is_rejected(trainer: Trainer, tmp_path: Path) -> None:
+    trainer.call("store_folder_of_its_own", tmp_path, 2)
+    for rank in range(2):
+        said = (tmp_path / f"said-{rank}").read_text()
+        assert re.fullmatch(
+            rf"{tmp_path}/vista-store-\S+, where rank {1 - rank} stores predictions, is not visible to rank {rank} on "
+            rf"host {platform.node()}: give all processes of a host one store_dir that they share",
+            said,
+        ), said
 
 
 def test_a_checkpoint_that_one_process_cannot_write_is_none(trainer: Trainer, tmp_path: Path) -> None:
