@@ -33,8 +33,9 @@ def test_ray_must_be_installed(data: str, tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_an_unreachable_cluster_is_reported(data: str, tmp_path: Path) -> None:
     pytest.importorskip("ray")
-    with pytest.raises(ConnectionError, match=r"no Ray cluster answers at 127\.0\.0\.1:1: "):
-        execute_jobs([Job(config(data), tmp_path / "run")], show_nothing, on="ray:127.0.0.1:1")
+    for on, address in {"ray:127.0.0.1:1": "127.0.0.1:1", "ray://127.0.0.1:1": "ray://127.0.0.1:1"}.items():
+        with pytest.raises(ConnectionError, match=f"no Ray cluster answers at {address}: .* on 127.0.0.1$"):
+            execute_jobs([Job(config(data), tmp_path / "run")], show_nothing, on=on)
     with pytest.raises(ValueError, match=r"must be HOST:PORT or ray://HOST:PORT, got 'nowhere'"):
         execute_jobs([Job(config(data), tmp_path / "run")], show_nothing, on="ray:nowhere")
 

@@ -49,8 +49,12 @@ def parse(on: str) -> Engine:
 
     >>> parse("ray:head-node:6379")
     Engine(name='ray', where='head-node:6379')
+    >>> parse("ray://head-node:10001")
+    Engine(name='ray', where='ray://head-node:10001')
     """
     name, colon, where = on.partition(":")
+    if on.startswith("ray://"):
+        where = on
     if name not in ENGINES or (colon and not where):
         raise ValueError(f"on must be ray, ray:ADDRESS, slurm or slurm:PARTITION, got {on!r}")
     if distributed.process_count() > 1:
