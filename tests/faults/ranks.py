@@ -99,6 +99,27 @@ def store_folder_of_its_own(out: Path) -> None:
     (out / f"said-{collectives.rank()}").write_text(said)
 
 
+def other_versions(out: Path) -> None:
+    """What each process says when the second one has another version of torch."""
+    if collectives.rank() == 1:
+        torch.__version__ = "1.0"
+    _note_error(out, f"npz:{out / 'digits.npz'}")
+
+
+def other_data(out: Path) -> None:
+    """What each process says when it reads a file of its own."""
+    _note_error(out, f"npz:{out / f'digits-{collectives.rank()}.npz'}")
+
+
+def _note_error(out: Path, data: str) -> None:
+    said = ""
+    try:
+        run_jobs([Job(config(data, "ce"), out / "run")], lambda job, event: None)
+    except ValueError as error:
+        said = str(error)
+    (out / f"said-{collectives.rank()}").write_text(said)
+
+
 def full_disk_of_one(out: Path) -> None:
     """What each process says when the second one cannot write its part, and which checkpoints are left."""
     checkpoints = Checkpoints(out, collectives.rank())

@@ -12,6 +12,7 @@ import pytest
 from trainings import config
 
 from vista.runs.config import TrainConfig
+from vista.runs.environment import versions
 from vista.training import clusters
 from vista.training.api import execute_jobs
 from vista.training.clusters import nodes
@@ -61,7 +62,7 @@ def test_the_number_of_a_gpu_is_the_engines_choice(data: str, tmp_path: Path) ->
 
 
 def node(host: str = "b", **changes: Any) -> Node:
-    values = {"missing": None, "versions": nodes.versions(), "hashes": {"digits": "1"}, "errors": {}}
+    values = {"missing": None, "versions": versions(), "hashes": {"digits": "1"}, "errors": {}}
     return Node(host, **{**values, **changes})
 
 
@@ -70,7 +71,7 @@ def test_versions_and_data_must_be_those_of_the_other_nodes(data: str, tmp_path:
         nodes.check(node(), grid, [node("a")])
         nodes.check(node(hashes={}), grid, [node("a")])  # another worker of the node has read the data
         with pytest.raises(ValueError, match=r"b has torch 1\.0, but this machine has .*: install the same version"):
-            nodes.check(node(versions={**nodes.versions(), "torch": "1.0"}), grid, [])
+            nodes.check(node(versions={**versions(), "torch": "1.0"}), grid, [])
         with pytest.raises(ValueError, match="--data digits differs between a and b"):
             nodes.check(node(hashes={"digits": "2"}), grid, [node("a")])
 

@@ -261,6 +261,23 @@ def test_a_checkpoint_that_one_process_cannot_write_is_none(trainer: Trainer, tm
     assert [left for _, left in said] == [0.0, 0.0], "both continue from the one before"
 
 
+def test_processes_with_other_versions_or_data_are_rejected(trainer: Trainer, tmp_path: Path) -> None:
+    write_digits(tmp_path / "digits.npz")
+    here = f"host {platform.node()}"
+    for rank in range(2):
+        with np.load(tmp_path / "digits.npz") as arrays:
+            np.savez(tmp_path / f"digits-{rank}.npz", **{**arrays, "x_train": arrays["x_train"] + rank})
+    for function, said in {
+        "other_versions": f"rank 1 on {here} has torch 1.0, but rank 0 on {here} has {torch.__version__}: install the "
+        "same version everywhere",
+        "other_data": f"rank 1 on {here} reads other data or labels than rank 0 on {here}: give all processes the "
+        "same files",
+    }.items():
+        trainer.call(function, tmp_path, 2)
+        assert [(tmp_path / f"said-{rank}").read_text() for rank in range(2)] == [said, said]
+        assert not (tmp_path / "run" / "config.json").exists()
+
+
 def test_a_run_that_fails_in_one_process_stops_all_before_the_next(trainer: Trainer, tmp_path: Path) -> None:
     """Otherwise processes that are still in the failed run would use the next run's gradients."""
     write_digits(tmp_path / "digits.npz")
