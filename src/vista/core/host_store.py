@@ -91,18 +91,19 @@ class RowLog:
 
     def write(self, index: NDArray[np.int64], rows: NDArray[np.generic]) -> None:
         """Write rows ``[B, W]`` of the samples ``index`` ``[B]``; of a repeated sample the last row is kept."""
-        unique, last = np.unique(index[::-1], return_index=True)
-        if len(unique) < len(index):
+        if len(set(index.tolist())) < len(index):
+            last = np.unique(index[::-1], return_index=True)[1]
             kept = np.sort(len(index) - 1 - last)
             index, rows = index[kept], rows[kept]
         slots = self.slots[index]
-        for position in np.flatnonzero(slots >= 0):
-            self._put(int(slots[position]), rows[position])
         fresh = slots < 0
-        self._put(self._count, rows if fresh.all() else rows[fresh])
-        added = int(fresh.sum())
-        self.slots[index[fresh]] = np.arange(self._count, self._count + added)
-        self._count += added
+        if not fresh.all():
+            for position in np.flatnonzero(~fresh):
+                self._put(int(slots[position]), rows[position])
+            index, rows = index[fresh], rows[fresh]
+        self._put(self._count, rows)
+        self.slots[index] = np.arange(self._count, self._count + len(index))
+        self._count += len(index)
 
     def _put(self, slot: int, rows: NDArray[np.generic]) -> None:
         content = memoryview(np.ascontiguousarray(rows, dtype=self._dtype).data).cast("B") if rows.size else b""
