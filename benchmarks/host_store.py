@@ -72,9 +72,9 @@ sys.stdin.readline()
 """
 
 
-def batches(options: argparse.Namespace, epoch: int, most: int | None = None) -> Iterator[Tensor]:
+def batches(options: argparse.Namespace, epoch: int, most: int | None = None, first: int = 0) -> Iterator[Tensor]:
     order = torch.randperm(options.samples, generator=torch.Generator().manual_seed(epoch))
-    return islice(order.split(options.batch), most)
+    return islice(order.split(options.batch), first, None if most is None else first + most)
 
 
 def synchronise(device: torch.device) -> None:
@@ -126,10 +126,13 @@ class Training:
 
 
 def loss_seconds(training: Training, prefetched: bool, plain: bool = False) -> float:
-    """Lower quartile of the seconds of ``loss`` of a batch; the network is a pause, in which one can be gathered."""
+    """Lower quartile of the seconds of ``loss`` of a batch; the network is a pause, in which one can be gathered.
+
+    No batch comes twice in the epoch: rows of samples that were stored before are written one by one.
+    """
     vista, times = training.vista, []
     assert vista is not None
-    for number, index in enumerate(batches(training.options, 999, TIMED)):
+    for number, index in enumerate(batches(training.options, 999, TIMED, first=0 if prefetched else TIMED)):
         logits = training.logits(index).detach().requires_grad_()
         targets = torch.softmax(logits.detach(), dim=1) if plain else None
         if prefetched:
@@ -168,6 +171,21 @@ def resume_peak_over_blobs(folder: Path, vista: Vista) -> float:
     return int(said) / sum(path.stat().st_size for path in (folder / "blobs").iterdir())
 
 
+def end_epoch(training: Training, epoch: int) -> tuple[int, float]:
+    """End an epoch that is an anchor of its own; return the number of anchors, and the seconds it took.
+
+    Of N anchors, each gets other validation samples right; epoch N + 1 the same as the first.
+    """
+    vista, options = training.vista, training.options
+    assert vista is not None
+    labels = torch.arange(VALIDATION) % options.classes
+    right = torch.arange(VALIDATION) % options.anchors == (epoch - 1) % options.anchors
+    val_logits = nn.functional.one_hot(torch.where(right, labels, (labels + 1) % options.classes))
+    began = time.perf_counter()
+    summary = vista.end_epoch(val_logits.float().to(options.device))
+    return len(summary.anchors), time.perf_counter() - began
+
+
 def epoch_and_peak(training: Training, epoch: int) -> tuple[float, int]:
     """The seconds of an epoch, and the peak of device memory meanwhile."""
     if training.device.type != "cuda":
@@ -194,29 +212,28 @@ def measure(options: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any
         "epoch_of_cross_entropy_seconds": plain_epoch,
     }
     vista = Vista(
-        labels, num_classes=options.classes, epochs=options.anchors + 1, val_labels=val_labels, device=options.device,
+        labels, num_classes=options.classes, epochs=options.anchors + 2, val_labels=val_labels, device=options.device,
         store="host", store_dir=folder / "store",
     )  # fmt: skip
+    vista.expects_every_sample = False  # where only some batches are timed
     training, epochs, ends = Training(options, vista), list[float](), list[float]()
     for epoch in range(1, options.anchors + 1):
         if options.fill:
             training.fill()
         else:
             epochs.append(training.epoch(epoch))
-        right = torch.arange(VALIDATION) % options.anchors == epoch - 1  # each epoch gets other samples right
-        val_logits = nn.functional.one_hot(torch.where(right, val_labels, (val_labels + 1) % options.classes))
-        began = time.perf_counter()
-        summary = vista.end_epoch(val_logits.float().to(options.device))
-        ends.append(time.perf_counter() - began)
-        print(f"epoch {epoch}: {len(summary.anchors)} anchors, end {ends[-1]:.1f} s", file=sys.stderr, flush=True)
+        anchors, seconds = end_epoch(training, epoch)
+        ends.append(seconds)
+        print(f"epoch {epoch}: {anchors} anchors, end {seconds:.1f} s", file=sys.stderr, flush=True)
     with_all, peak = epoch_and_peak(training, options.anchors + 1)
     yield {
-        "anchors": len(summary.anchors),
+        "anchors": anchors,
         "epoch_seconds_by_anchors": epochs,
         "epoch_with_all_anchors_seconds": with_all,
         "end_of_epoch_seconds": float(np.median(ends)),
         **({"device_megabytes": (peak - plain_peak) / 1e6} if training.device.type == "cuda" else {}),
     }
+    end_epoch(training, options.anchors + 1)
     given = loss_seconds(training, prefetched=False, plain=True)
     extra = {name: loss_seconds(training, ahead) - given for name, ahead in (("", False), ("_prefetched", True))}
     yield {
@@ -226,7 +243,7 @@ def measure(options: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any
     }
     yield {"resume_peak_over_blobs": resume_peak_over_blobs(folder, vista)}
     vista.close()
-    del vista, training, summary  # they map the same files
+    del vista, training  # they map the same files
     gc.collect()
     yield {"memory_of_4_processes_over_1": shared_over_one(folder / "blobs", options)}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from torch.utils.data import DistributedSampler
 from trainings import config, digests, noting_states
 
 from vista import Vista
-from vista.core import collectives
+from vista.core import collectives, host_store
 from vista.files import atomic
 from vista.runs.checkpoint import Checkpoints
 from vista.runs.folder import RunFolder
@@ -84,6 +85,38 @@ def another_tolerance(out: Path) -> None:
             list(_epochs(vista))
         except RuntimeError as error:
             said = str(error)
+    (out / f"said-{collectives.rank()}").write_text(said)
+
+
+def store_folder_of_its_own(out: Path) -> None:
+    """What each process says when it sees no store folder but its own, as in containers of one host."""
+    host_store._is_visible = lambda folder: f"-{os.getpid()}-" in folder.name
+    said = ""
+    try:
+        list(_epochs(Vista(**_arguments(), store="host", store_dir=out)))
+    except OSError as error:
+        said = str(error)
+    (out / f"said-{collectives.rank()}").write_text(said)
+
+
+def other_versions(out: Path) -> None:
+    """What each process says when the second one has another version of torch."""
+    if collectives.rank() == 1:
+        torch.__version__ = "1.0"
+    _note_error(out, f"npz:{out / 'digits.npz'}")
+
+
+def other_data(out: Path) -> None:
+    """What each process says when it reads a file of its own."""
+    _note_error(out, f"npz:{out / f'digits-{collectives.rank()}.npz'}")
+
+
+def _note_error(out: Path, data: str) -> None:
+    said = ""
+    try:
+        run_jobs([Job(config(data, "ce"), out / "run")], lambda job, event: None)
+    except ValueError as error:
+        said = str(error)
     (out / f"said-{collectives.rank()}").write_text(said)
 
 

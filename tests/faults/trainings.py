@@ -22,6 +22,7 @@ import warnings
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -466,6 +467,7 @@ def _train(order: dict[str, Any], rank: int) -> None:
     out = Path(order["out"])
     if order["apart"]:
         host_store._is_visible = lambda folder: collectives.rank() == int(folder.parent.parent.name[-1] == "1")
+        host_store.platform = SimpleNamespace(node=lambda: f"host-{rank}")
         out = out.with_name(f"{out.name}-1") if rank else out
     job = Job(TrainConfig(**order["config"]), out)
     with noting_states(rank), warnings.catch_warnings():

@@ -33,6 +33,7 @@ from torch import Tensor
 from vista.core import collectives, topk
 from vista.core.store import RowsOnDisk
 from vista.files import atomic
+from vista.files.mapping import map_bytes
 
 BLOCK = 2**23  # bytes written, or sent to another machine, at a time
 AHEAD = 4  # batches that may be gathered ahead, and whose predictions may wait to be written
@@ -70,7 +71,8 @@ def map_rows(path: Path, shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
     """Map a file of :func:`write_rows`: its pages are read when they are used, and shared with other processes."""
     with open(path, "rb") as file:
         start = 8 + int.from_bytes(file.read(8), "little")
-    return torch.from_numpy(np.memmap(path, _TYPES[dtype][1], "c", start, shape))
+        content = map_bytes(file)[start : start + shape[0] * shape[1] * dtype.itemsize]
+    return torch.from_numpy(content).view(dtype).view(shape)
 
 
 class RowLog:
@@ -89,18 +91,19 @@ class RowLog:
 
     def write(self, index: NDArray[np.int64], rows: NDArray[np.generic]) -> None:
         """Write rows ``[B, W]`` of the samples ``index`` ``[B]``; of a repeated sample the last row is kept."""
-        unique, last = np.unique(index[::-1], return_index=True)
-        if len(unique) < len(index):
+        if len(set(index.tolist())) < len(index):
+            last = np.unique(index[::-1], return_index=True)[1]
             kept = np.sort(len(index) - 1 - last)
             index, rows = index[kept], rows[kept]
         slots = self.slots[index]
-        for position in np.flatnonzero(slots >= 0):
-            self._put(int(slots[position]), rows[position])
         fresh = slots < 0
-        self._put(self._count, rows if fresh.all() else rows[fresh])
-        added = int(fresh.sum())
-        self.slots[index[fresh]] = np.arange(self._count, self._count + added)
-        self._count += added
+        if not fresh.all():
+            for position in np.flatnonzero(~fresh):
+                self._put(int(slots[position]), rows[position])
+            index, rows = index[fresh], rows[fresh]
+        self._put(self._count, rows)
+        self.slots[index] = np.arange(self._count, self._count + len(index))
+        self._count += len(index)
 
     def _put(self, slot: int, rows: NDArray[np.generic]) -> None:
         content = memoryview(np.ascontiguousarray(rows, dtype=self._dtype).data).cast("B") if rows.size else b""
@@ -362,6 +365,14 @@ class HostStore:
             return
         self._folders = [Path(path) for path in collectives.gather_strings(str(self.folder))]
         seen = [r for r, folder in enumerate(self._folders) if _is_visible(folder)]
+        hosts, error = collectives.gather_strings(platform.node()), None
+        hidden = [r for r, host in enumerate(hosts) if host == platform.node() and r not in seen]
+        if hidden:
+            error = OSError(
+                f"{self._folders[hidden[0]]}, where rank {hidden[0]} stores predictions, is not visible to "
+                f"{collectives.here()}: give all processes of a host one store_dir that they share"
+            )
+        collectives.raise_everywhere(error)
         self._sharing = seen
         self._leader_of = [int(leader) for leader in collectives.gather_strings(str(seen[0]))]
         leaders = sorted(set(self._leader_of))

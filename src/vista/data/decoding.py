@@ -4,11 +4,9 @@ import contextlib
 import hashlib
 import json
 import math
-import mmap
 import os
 import re
 import struct
-import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +17,8 @@ from typing import TypeVar
 
 import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError
+
+from vista.files.mapping import map_bytes
 
 FORMAT = "vista.pixels"
 VERSION = 2  # version 1 ignored EXIF orientation and transparency
@@ -180,16 +180,9 @@ def decode_cached(files: Sequence[Path], cache: Path, shape: tuple[int, int, int
 
 
 def map_pixels(path: Path, offset: int, shape: Sequence[int]) -> np.ndarray:
-    """Map uint8 values of a file, copied on write: changes of the array do not reach the file.
-
-    ``np.memmap(mode="c")`` reserves memory for the copies, so that the file could not be larger than the memory.
-    """
-    reserves_nothing = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
+    """Map uint8 values of a file, copied on write: changes of the array do not reach the file."""
     with path.open("rb") as file:
-        content = mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE | reserves_nothing, mmap.PROT_READ | mmap.PROT_WRITE)
-    mapped = np.frombuffer(content, np.uint8, math.prod(shape), offset).view(np.memmap)
-    vars(mapped)["_mmap"] = content  # otherwise parts of it are no memmap
-    return mapped.reshape(shape)
+        return map_bytes(file)[offset : offset + math.prod(shape)].reshape(shape)
 
 
 def fingerprint(files: Sequence[Path], root: Path) -> str:

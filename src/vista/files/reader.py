@@ -25,6 +25,8 @@ from safetensors.numpy import load as arrays_from_bytes
 from safetensors.torch import load as tensors_from_bytes
 from torch import Tensor
 
+from vista.files.mapping import map_bytes
+
 MAX_JSON_BYTES = 64 * 2**20
 MAX_DEPTH = 64  # of nested lists and objects
 INT64 = range(-(2**63), 2**64)  # signed or unsigned
@@ -212,7 +214,7 @@ def map_tensors(path: Path) -> dict[str, Tensor]:
         if not 0 < length <= min(size - 8, MAX_JSON_BYTES):
             raise DamagedFile(path, "it is not a complete safetensors file")
         header = parse_object(file.read(length), path)
-        content = np.memmap(file, np.uint8, "c") if size > 8 + length else np.zeros(8 + length, np.uint8)
+        content = map_bytes(file) if size > 8 + length else np.zeros(8 + length, np.uint8)
     header.pop("__metadata__", None)
     tensors = {}
     for name, about in sorted(header.items()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import subprocess
@@ -29,6 +30,19 @@ def environment(device: torch.device) -> dict[str, Any]:
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
         "threads": torch.get_num_threads(),
         "processes": collectives.world_size(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions that decide the result; that of vista includes its source, which may have been edited."""
+    package, digest = Path(vista.__file__).parent, hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(str(path.relative_to(package)).encode() + path.read_bytes())
+    return {
+        "vista": f"{vista.__version__} (source {digest.hexdigest()[:8]})",
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": ".".join(platform.python_version_tuple()[:2]),
     }
 
 

@@ -47,6 +47,7 @@ def build_training(run: ResolvedRun, folder: RunFolder, earlier: dict[str, nn.Mo
     if not (folder.path / CONFIG).exists():
         preflight.check_backbone(config)
     samples = load_samples(config, device)
+    preflight.check_processes_agree(samples)
     preflight.check_augmentation(run.config, samples)
     preflight.check_channels_first(config, samples)
     root = Path(config.checkpoint_dir or folder.path)

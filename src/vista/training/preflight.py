@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,12 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from vista import models
+from vista.core import collectives
 from vista.core.store import readable
 from vista.files import atomic
 from vista.methods import Method
 from vista.runs import checkpoint
 from vista.runs.config import TrainConfig
-from vista.runs.description import DataDescription
+from vista.runs.description import HASHES, DataDescription
+from vista.runs.environment import versions
 from vista.runs.folder import CONFIG, METRICS, RunFolder, checkpoints_size
 from vista.training.network import does_not_take, in_words, initial_network, network_name
 from vista.training.resolve import choose_method, differences
@@ -38,6 +41,23 @@ def check_same_run(config: TrainConfig, folder: RunFolder) -> None:
             f"{folder.path} holds another run, with {name}={theirs!r} instead of {ours!r}: "
             "choose another --out, or replace it with --fresh"
         )
+
+
+def check_processes_agree(samples: Samples) -> None:
+    """The processes of a training must have the versions and the data of rank 0."""
+    if not collectives.active():
+        return
+    hashes = [getattr(samples.description, name) for name in HASHES]
+    gathered = collectives.gather_strings(json.dumps([collectives.here(), versions(), hashes]))
+    (first, ours, of_first), *others = map(json.loads, gathered)
+    for other, theirs, of_other in others:
+        for name, version in ours.items():
+            if theirs[name] != version:
+                raise ValueError(
+                    f"{other} has {name} {theirs[name]}, but {first} has {version}: install the same version everywhere"
+                )
+        if of_other != of_first:
+            raise ValueError(f"{other} reads other data or labels than {first}: give all processes the same files")
 
 
 def check_cutmix(config: TrainConfig) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import io
+import json
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ from vista import Vista
 from vista.core import host_store
 from vista.core import vista as vista_module
 from vista.core.host_store import map_rows, write_rows
+from vista.files.reader import map_tensors
 
 N, M, E = 37, 24, 6
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -157,6 +159,22 @@ def test_a_state_is_the_file_that_safetensors_would_write(tmp_path: Path) -> Non
         assert path.read_bytes() == save({"values": values})
         assert digest == hashlib.sha256(path.read_bytes()).hexdigest()
         assert torch.equal(map_rows(path, shape, values.dtype), values)
+
+
+def test_a_state_may_be_larger_than_the_memory(tmp_path: Path) -> None:
+    """Through the store and through a checkpoint, whose part it is."""
+    path, shape = tmp_path / "rows.safetensors", (2**40, 2)
+    header = {"values": {"dtype": "F16", "shape": shape, "data_offsets": [0, 2**42]}}
+    text = json.dumps(header).encode().ljust(120)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text + np.array([1, 2], np.float16).tobytes())
+        try:
+            file.truncate(8 + len(text) + 2**42)
+        except OSError:
+            pytest.skip("the file system has no sparse files of this size")
+    for rows in (map_rows(path, shape, torch.float16), map_tensors(path)["values"]):
+        assert rows[0].tolist() == [1, 2]
+        assert rows.shape == shape
 
 
 def test_files_are_those_of_the_kept_states_and_end_with_the_store(tmp_path: Path) -> None:

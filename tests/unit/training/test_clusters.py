@@ -12,6 +12,7 @@ import pytest
 from trainings import config
 
 from vista.runs.config import TrainConfig
+from vista.runs.environment import versions
 from vista.training import clusters
 from vista.training.api import execute_jobs
 from vista.training.clusters import nodes
@@ -33,8 +34,9 @@ def test_ray_must_be_installed(data: str, tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_an_unreachable_cluster_is_reported(data: str, tmp_path: Path) -> None:
     pytest.importorskip("ray")
-    with pytest.raises(ConnectionError, match=r"no Ray cluster answers at 127\.0\.0\.1:1: "):
-        execute_jobs([Job(config(data), tmp_path / "run")], show_nothing, on="ray:127.0.0.1:1")
+    for on, address in {"ray:127.0.0.1:1": "127.0.0.1:1", "ray://127.0.0.1:1": "ray://127.0.0.1:1"}.items():
+        with pytest.raises(ConnectionError, match=f"no Ray cluster answers at {address}: .* on 127.0.0.1$"):
+            execute_jobs([Job(config(data), tmp_path / "run")], show_nothing, on=on)
     with pytest.raises(ValueError, match=r"must be HOST:PORT or ray://HOST:PORT, got 'nowhere'"):
         execute_jobs([Job(config(data), tmp_path / "run")], show_nothing, on="ray:nowhere")
 
@@ -60,7 +62,7 @@ def test_the_number_of_a_gpu_is_the_engines_choice(data: str, tmp_path: Path) ->
 
 
 def node(host: str = "b", **changes: Any) -> Node:
-    values = {"missing": None, "versions": nodes.versions(), "hashes": {"digits": "1"}, "errors": {}}
+    values = {"missing": None, "versions": versions(), "hashes": {"digits": "1"}, "errors": {}}
     return Node(host, **{**values, **changes})
 
 
@@ -69,7 +71,7 @@ def test_versions_and_data_must_be_those_of_the_other_nodes(data: str, tmp_path:
         nodes.check(node(), grid, [node("a")])
         nodes.check(node(hashes={}), grid, [node("a")])  # another worker of the node has read the data
         with pytest.raises(ValueError, match=r"b has torch 1\.0, but this machine has .*: install the same version"):
-            nodes.check(node(versions={**nodes.versions(), "torch": "1.0"}), grid, [])
+            nodes.check(node(versions={**versions(), "torch": "1.0"}), grid, [])
         with pytest.raises(ValueError, match="--data digits differs between a and b"):
             nodes.check(node(hashes={"digits": "2"}), grid, [node("a")])
 

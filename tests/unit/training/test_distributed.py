@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import platform
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -241,12 +242,40 @@ def test_machines_that_share_no_disk(trainer: Trainer, data: str, tmp_path: Path
     trainer(wanted, out, processes=2, apart=True)
 
 
+def test_a_store_folder_that_processes_of_a_host_do_not_share_is_rejected(trainer: Trainer, tmp_path: Path) -> None:
+    trainer.call("store_folder_of_its_own", tmp_path, 2)
+    for rank in range(2):
+        said = (tmp_path / f"said-{rank}").read_text()
+        assert re.fullmatch(
+            rf"{tmp_path}/vista-store-\S+, where rank {1 - rank} stores predictions, is not visible to rank {rank} on "
+            rf"host {platform.node()}: give all processes of a host one store_dir that they share",
+            said,
+        ), said
+
+
 def test_a_checkpoint_that_one_process_cannot_write_is_none(trainer: Trainer, tmp_path: Path) -> None:
     trainer.call("full_disk_of_one", tmp_path, 2)
     said = [json.loads((tmp_path / f"said-{rank}").read_text()) for rank in range(2)]
     assert said[0][0] == "another process could not write its part of the checkpoint epoch-00002-step-0000000"
     assert said[1][0].endswith("state.json: No space left on device")
     assert [left for _, left in said] == [0.0, 0.0], "both continue from the one before"
+
+
+def test_processes_with_other_versions_or_data_are_rejected(trainer: Trainer, tmp_path: Path) -> None:
+    write_digits(tmp_path / "digits.npz")
+    here = f"host {platform.node()}"
+    for rank in range(2):
+        with np.load(tmp_path / "digits.npz") as arrays:
+            np.savez(tmp_path / f"digits-{rank}.npz", **{**arrays, "x_train": arrays["x_train"] + rank})
+    for function, said in {
+        "other_versions": f"rank 1 on {here} has torch 1.0, but rank 0 on {here} has {torch.__version__}: install the "
+        "same version everywhere",
+        "other_data": f"rank 1 on {here} reads other data or labels than rank 0 on {here}: give all processes the "
+        "same files",
+    }.items():
+        trainer.call(function, tmp_path, 2)
+        assert [(tmp_path / f"said-{rank}").read_text() for rank in range(2)] == [said, said]
+        assert not (tmp_path / "run" / "config.json").exists()
 
 
 def test_a_run_that_fails_in_one_process_stops_all_before_the_next(trainer: Trainer, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-import platform
 import secrets
 import socket
 from collections.abc import Iterator, Sequence
@@ -18,10 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 
-import vista
 from vista.runs.config import TrainConfig
+from vista.runs.environment import versions
 from vista.training import distributed
 from vista.training.samples import COLUMNS, load_source
 from vista.training.scheduler import RUNS_PER_GPU, Job
@@ -49,8 +47,12 @@ def parse(on: str) -> Engine:
 
     >>> parse("ray:head-node:6379")
     Engine(name='ray', where='head-node:6379')
+    >>> parse("ray://head-node:10001")
+    Engine(name='ray', where='ray://head-node:10001')
     """
     name, colon, where = on.partition(":")
+    if on.startswith("ray://"):
+        where = on
     if name not in ENGINES or (colon and not where):
         raise ValueError(f"on must be ray, ray:ADDRESS, slurm or slurm:PARTITION, got {on!r}")
     if distributed.process_count() > 1:
@@ -187,19 +189,6 @@ def data_hash(config: TrainConfig) -> str:
     digest = hashlib.sha256(f"{data.inputs_hash} {data.test_hash}".encode())
     digest.update(np.ascontiguousarray(data.labels).tobytes())
     return digest.hexdigest()
-
-
-def versions() -> dict[str, str]:
-    """Versions that decide the result; that of vista includes its source, which may have been edited."""
-    package, digest = Path(vista.__file__).parent, hashlib.sha256()
-    for path in sorted(package.rglob("*.py")):
-        digest.update(str(path.relative_to(package)).encode() + path.read_bytes())
-    return {
-        "vista": f"{vista.__version__} (source {digest.hexdigest()[:8]})",
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "python": ".".join(platform.python_version_tuple()[:2]),
-    }
 
 
 def check(node: Node, grid: Grid, others: Sequence[Node]) -> None:

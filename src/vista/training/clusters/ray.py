@@ -328,7 +328,7 @@ def connected(ray: Any, address: str) -> Iterator[None]:
         return
     logging.getLogger("ray").setLevel(logging.ERROR)
     quiet = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
-    if address and not address.startswith("ray://"):
+    if address:
         _check_reachable(address)
     with _nothing_printed():
         try:
@@ -357,7 +357,7 @@ def _nothing_printed() -> Iterator[None]:
 
 
 def _check_reachable(address: str) -> None:
-    host, _, port = address.rpartition(":")
+    host, _, port = address.removeprefix("ray://").rpartition(":")
     if not (host and port.isdigit()):
         raise ValueError(f"the address of Ray must be HOST:PORT or ray://HOST:PORT, got {address!r}")
     try:
