@@ -439,13 +439,15 @@ class Posterior(Vista):
     def _val_probs(self, logits: Tensor, index: Integers | None) -> Tensor:
         """Validation predictions of all processes, float16 ``[m, K]``."""
         m = len(self._val_labels)
-        rows = torch.arange(m) if index is None else check_index(as_integers(index, "val_index").cpu(), m)
+        rows = torch.arange(m) if index is None else check_index(as_integers(index, "val_index").cpu(), m, "val_index")
         check_logits(logits, len(rows), self.num_classes, "val_logits")
         check_finite(logits, rows, self.epoch + 1, "val_logits")
+        first = torch.full((m,), -1)
+        first[rows.flip(0)] = torch.arange(len(rows)).flip(0)  # of a repeated sample the first row counts
+        seen = first >= 0
+        probs = at_least_float32(logits.detach()).softmax(dim=1).to(self.device, torch.float16)
         found = torch.zeros(m, self.num_classes, dtype=torch.float16, device=self.device)
-        found[rows.to(self.device)] = at_least_float32(logits.detach()).softmax(dim=1).to(self.device, torch.float16)
-        seen = torch.zeros(m, dtype=torch.bool)
-        seen[rows] = True
+        found[seen.to(self.device)] = probs[first[seen].to(self.device)]
         collectives.merge_rows(found, seen)
         check_all_named(seen)
         return found
@@ -477,10 +479,13 @@ class Posterior(Vista):
             excess = fit_excess(self._given_log_odds(labelled, fit), expected)
         numbers = torch.tensor([fit.temperature, fit.noise_rate, float(excess)], dtype=torch.float64)
         collectives.broadcast(numbers)
-        if fit.matrix is not None:
-            collectives.broadcast(fit.matrix)
+        matrix = None
+        if collectives.broadcast_int(fit.matrix is not None):
+            size = self.num_classes, self.num_classes
+            matrix = probs.new_empty(size, dtype=torch.float64) if fit.matrix is None else fit.matrix
+            collectives.broadcast(matrix)
         temperature, noise_rate, subtracted = numbers.tolist()
-        return _Estimate(val, Fit(temperature, noise_rate, fit.matrix), subtracted)
+        return _Estimate(val, Fit(temperature, noise_rate, matrix), subtracted)
 
     def _make_targets(self) -> None:
         super()._make_targets()

@@ -477,8 +477,9 @@ class Vista:
         >>> vista.load_state_dict(vista.state_dict())
         """
         _check_parts(state)
-        for name, ours in self._describe().items():
-            theirs = state["identity"].get(name)
+        known = self._describe()
+        for name in {**known, **state["identity"]}:
+            theirs, ours = state["identity"].get(name), known.get(name)
             if theirs != ours:
                 raise ValueError(f"the state was made with {name}={theirs!r}, but this Vista has {name}={ours!r}")
         epoch = as_int(state["epoch"], "the state's epoch")

@@ -17,12 +17,20 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from vista import Vista
-from vista.core import collectives
+from vista import Posterior, Vista
+from vista.core import collectives, posterior
 
 WORLDS = 1, 2, 4
 N, M, K, E = 11, 31, 3, 4
 LABELS, VAL_LABELS = torch.arange(N) % K, torch.arange(M) % K
+
+
+POSTERIORS: dict[str, dict[str, Any]] = {
+    "posterior": {},
+    "structured": {"noise_model": "structured"},
+    "auto": {"noise_model": "auto"},
+    "matched": {"matched": True, "noise_rate": 0.3, "topk": 2},
+}
 
 
 def drawn(rows: int, *seed: int) -> Tensor:
@@ -54,6 +62,7 @@ def test_alone_everything_stays_as_it_is() -> None:
 def run_rank(rank: int, world: int, folder: Path) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet-{world}", rank=rank, world_size=world)
     results = {"vista": _training(rank, world)}
+    results |= {name: _posterior_training(rank, world, **options) for name, options in POSTERIORS.items()}
     if world > 1:
         results |= _single_calls(rank, world)
     torch.save(results, folder / f"{world}-{rank}.pt")
@@ -73,6 +82,30 @@ def _training(rank: int, world: int) -> dict[str, Any]:
         anchors.append(summary.anchors)
         unrecorded.append(summary.unrecorded)
     return {"anchors": anchors, "unrecorded": unrecorded, "state": vista.state_dict(), "teacher": vista.teacher()}
+
+
+def _posterior_training(rank: int, world: int, **options: Any) -> dict[str, Any]:
+    """Like :func:`_training`, with memorised labels, and predictions that differ from every third validation label."""
+    posterior = Posterior(LABELS, num_classes=K, epochs=E, val_labels=VAL_LABELS, ramp=0.0, tau=0.04, **options)
+    memorised, ends = 3.0 * torch.eye(K)[LABELS], []
+    learned = 2.0 * torch.eye(K)[(VAL_LABELS + (torch.arange(M) % 9 < 3)) % K]
+    for epoch in posterior.epochs():
+        mine, of_val = _padded(N, rank, world), _padded(M, rank, world)
+        posterior.loss((drawn(N, epoch) + memorised)[mine].requires_grad_(), mine)
+        summary = posterior.end_epoch((drawn(M, epoch, 1) + learned)[of_val], val_index=of_val)
+        ends.append([summary.anchors, summary.temperature, summary.noise_rate, summary.excess])
+    return {"ends": ends, "targets": posterior.targets(torch.arange(N)), "state": posterior.state_dict()}
+
+
+def _other_fits(rank: int) -> dict[str, Any]:
+    """The end of a training in which the ranks fit different noise, as different devices may."""
+    fits = [posterior.Fit(0.5, 0.2, torch.eye(K).double() * 0.7 + 0.1), posterior.Fit(2.0, 0.4)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(posterior, "fit_noise", lambda *_, **__: fits[min(rank, 1)])
+        first = _posterior_training(0, 1)
+        patch.setattr(posterior, "fit_noise", lambda *_, **__: fits[rank == 0])
+        second = _posterior_training(0, 1)
+    return {"structured": first, "symmetric": second}
 
 
 def _other_labels(rank: int) -> str | None:
@@ -128,6 +161,7 @@ def _single_calls(rank: int, world: int) -> dict[str, Any]:
         "unused": unused.grad,
         "disagreement": disagreement,
         "other_labels": _other_labels(rank),
+        "other_fits": _other_fits(rank),
         "unrecorded": _recorded_by_the_last(rank, world),
         "total": collectives.total(counts),
         "counts": counts,
@@ -210,6 +244,27 @@ def test_one_two_and_four_ranks_end_with_the_same_bits(ranks, world: int) -> Non
     assert len(alone["anchors"][-1]) > 1
     for rank in range(world):
         assert_same(ranks[world][rank]["vista"], alone)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("name", POSTERIORS)
+def test_posterior_targets_temperature_and_noise_rate_are_those_of_one_process(ranks, name: str, world: int) -> None:
+    alone = _posterior_training(0, 1, **POSTERIORS[name])
+    for rank in range(world):
+        assert_same(ranks[world][rank][name], alone)
+    _, temperature, noise_rate, excess = alone["ends"][-1]
+    assert temperature != 1.0
+    assert noise_rate > 0.01
+    assert (excess > 0) == (name == "matched")
+    assert float(alone["targets"].amax(dim=1).min()) < 0.999, "not the labels alone"
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_every_rank_uses_the_noise_that_the_first_has_fitted(ranks, world: int) -> None:
+    for result in ranks[world]:
+        assert_same(result["other_fits"], ranks[world][0]["other_fits"])
+        assert result["other_fits"]["structured"]["ends"][-1][1:3] == [0.5, 0.2]
+        assert result["other_fits"]["symmetric"]["ends"][-1][1:3] == [2.0, 0.4]
 
 
 @pytest.mark.parametrize("world", [2, 4])

@@ -70,6 +70,8 @@ def test_a_state_of_other_options_or_of_vista_changes_nothing() -> None:
     before = posterior.targets(torch.arange(N))
     with pytest.raises(ValueError, match="lacks val_predictions, temperature"):
         posterior.load_state_dict(plain.state_dict())
+    with pytest.raises(ValueError, match="made with targets='posterior', but this Vista has targets=None"):
+        Vista(LABELS, num_classes=K, epochs=E, val_labels=VAL_LABELS, tau=0.01).load_state_dict(posterior.state_dict())
     other = make(matched=True)
     train(other, 1)
     with pytest.raises(ValueError, match="made with matched=True"):
@@ -89,6 +91,19 @@ def test_rows_of_the_validation_set_may_come_in_any_order() -> None:
     one = ordered.end_epoch(drawn(M, 100))
     other = shuffled.end_epoch(drawn(M, 100)[order], val_index=order)
     assert one == other
+
+
+def test_the_first_row_of_a_repeated_validation_sample_counts() -> None:
+    """As in Vista: a padded sampler repeats samples, and their logits may differ."""
+    once, repeated = make(), make()
+    for posterior in (once, repeated):
+        posterior.loss(drawn(N, 0), torch.arange(N))
+    rows = drawn(M, 100)
+    padded = torch.cat([rows, -rows[:7]]), torch.cat([torch.arange(M), torch.arange(7)])
+    assert repeated.end_epoch(padded[0], val_index=padded[1]) == once.end_epoch(rows)
+    assert torch.equal(repeated._estimate.val[1], once._estimate.val[1])
+    with pytest.raises(IndexError, match=r"^val_index\[3\] must be 0 to 39, got 40"):
+        once.end_epoch(rows[:4], val_index=torch.tensor([0, 1, 2, M]))
 
 
 def test_it_needs_logits() -> None:
