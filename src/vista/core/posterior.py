@@ -358,7 +358,10 @@ class Posterior(Vista):
 
     @torch.no_grad()
     def posterior(self) -> Tensor:
-        """Return the probability of the true class of each training sample, ``[N, K]``.
+        """Compute the posterior without a ramp, from the last fit.
+
+        Returns:
+            Probability of the true class of each training sample, ``[N, K]``.
 
         >>> Posterior([0, 1], num_classes=2, epochs=2, val_labels=[0]).posterior()
         tensor([[1., 0.],
@@ -367,12 +370,28 @@ class Posterior(Vista):
         return self._compute(1.0) if self._estimate.val else self.teacher()
 
     def record_unmixed(self, logits: Tensor, index: Tensor, share: Tensor) -> None:
-        """Store ``softmax(logits)`` where ``share`` is 1, for batches that CutMix mixes or not, without a host sync."""
+        """Store ``softmax(logits)`` of a batch that CutMix has not mixed, and nothing of one that it has.
+
+        Args:
+            logits: Logits of the batch, ``[B, K]``.
+            index: Sample numbers of its rows, ``[B]``, on the device of the logits.
+            share: Share of the image that belongs to ``index``, ``[1]``, on that device; below 1 it is mixed. It is not
+                read on the host.
+
+        >>> posterior = Posterior([0, 1], num_classes=2, epochs=2, val_labels=[0])
+        >>> posterior.record_unmixed(torch.eye(2), torch.tensor([0, 1]), share=torch.ones(1))
+        """
         rows = torch.where(share == 1.0, index, len(self._labels))  # the spare row
         self._store.write(rows, at_least_float32(logits.detach()).softmax(dim=-1), unique=False)
 
     def to(self, device: torch.device | str) -> Posterior:
         """Move targets and predictions, in place.
+
+        Args:
+            device: The new device.
+
+        Returns:
+            This object.
 
         >>> Posterior([0, 1], num_classes=2, epochs=2, val_labels=[0]).to("cpu").device
         device(type='cpu')
@@ -387,7 +406,10 @@ class Posterior(Vista):
     # ---------------------------------------------------------------- state
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all state, as :meth:`vista.Vista.state_dict` does.
+        """Return all state, from which a ``Posterior`` with the same arguments continues exactly.
+
+        Returns:
+            The state of :meth:`vista.Vista.state_dict`, with the anchors' validation predictions and the last fit.
 
         >>> posterior, resumed = (Posterior([0, 1], num_classes=2, epochs=2, val_labels=[0]) for _ in range(2))
         >>> resumed.load_state_dict(posterior.state_dict())
