@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from torch.utils.data import BatchSampler, DistributedSampler, SequentialSampler
 
 from vista.core import collectives
-from vista.core.vista import Vista
+from vista.core.vista import Summary, Vista
+
+FITTED = "temperature", "noise_rate"  # of posterior targets
 
 
 @contextmanager
@@ -52,6 +54,22 @@ def merge_state(vista: Vista) -> dict[str, Any]:
     state = vista.state_dict()
     collectives.merge_rows(state["current"], state["seen"])
     return state
+
+
+def fitted_values(values: Summary | Mapping[str, Any]) -> dict[str, float]:
+    """Return what :class:`vista.Posterior` has fitted in an epoch, for logs; nothing for :class:`vista.Vista`.
+
+    Args:
+        values: The result of ``end_epoch``, or the epoch's line in a record.
+
+    Returns:
+        ``temperature`` and ``noise_rate``.
+
+    >>> fitted_values({"beta": 0.5, "temperature": 1.2, "noise_rate": 0.3})
+    {'temperature': 1.2, 'noise_rate': 0.3}
+    """
+    known = values if isinstance(values, Mapping) else vars(values)
+    return {name: float(known[name]) for name in FITTED if name in known}
 
 
 def check_epoch(vista: Vista, completed: int, resume: str, loaded: bool = True) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from vista.core.vista import Summary, Vista
 from vista.files import atomic, reader
-from vista.integrations import check_epoch, merge_state, require_extra
+from vista.integrations import check_epoch, fitted_values, merge_state, require_extra
 
 with require_extra("huggingface"):
     import accelerate  # type: ignore[import-untyped]  # noqa: F401  (the Trainer needs it)
@@ -28,6 +28,7 @@ with require_extra("huggingface"):
 STATE = "vista.safetensors"
 FORMAT = "vista.state"
 VERSION, WITHOUT_CHECKSUM = "2", "1"
+GROUPS = "predictions", "val_predictions"  # parts of a state that hold a tensor per epoch
 
 
 class VistaTrainer(Trainer):
@@ -42,7 +43,7 @@ class VistaTrainer(Trainer):
 
     Args:
         *args: Arguments of ``Trainer``.
-        vista: Its ``epochs`` must equal ``num_train_epochs``.
+        vista: A :class:`vista.Vista` or :class:`vista.Posterior`. Its ``epochs`` must equal ``num_train_epochs``.
         class_weight: Weight of each class in the training loss, ``[K]``; not with a ``compute_loss_func``, which can
             weight the classes itself.
         **kwargs: Arguments of ``Trainer``. ``train_dataset`` must be wrapped with ``indexed()``; ``eval_dataset`` must
@@ -117,7 +118,8 @@ class VistaTrainer(Trainer):
         output: Any = super().evaluation_loop(*args, **{**kwargs, "prediction_loss_only": False})
         self._ending = False
         self.summary = self.vista.end_epoch(_select_logits(output.predictions, self._output_names))
-        output.metrics.update(eval_vista_beta=self.summary.beta, eval_vista_anchors=len(self.summary.anchors))
+        values = {"beta": self.summary.beta, "anchors": len(self.summary.anchors), **fitted_values(self.summary)}
+        output.metrics.update({f"eval_vista_{name}": value for name, value in values.items()})
         return output
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
@@ -153,7 +155,7 @@ class IndexCollator:
 
 
 def write_state(path: str | Path, state: Mapping[str, Any]) -> None:
-    """Write the result of ``Vista.state_dict()`` to a safetensors file, atomically.
+    """Write the result of ``state_dict()`` of a ``Vista`` or ``Posterior`` to a safetensors file, atomically.
 
     Args:
         path: The file to write.
@@ -163,9 +165,10 @@ def write_state(path: str | Path, state: Mapping[str, Any]) -> None:
     >>> write_state("vista.safetensors", vista.state_dict())
     >>> vista.load_state_dict(read_state("vista.safetensors"))
     """
-    tensors: dict[str, Tensor] = {f"predictions/{s}": rows for s, rows in state["predictions"].items()}
+    groups = {name: state[name] for name in GROUPS if name in state}
+    tensors: dict[str, Tensor] = {f"{name}/{s}": rows for name, group in groups.items() for s, rows in group.items()}
     tensors |= {name: value for name, value in state.items() if isinstance(value, Tensor)}
-    rest = {name: value for name, value in state.items() if name not in {*tensors, "predictions"}}
+    rest = {name: {} if name in groups else value for name, value in state.items() if name not in tensors}
     tensors = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
     metadata = {"format": FORMAT, "version": VERSION, "state": json.dumps(rest)}
     content = save(tensors, metadata={**metadata, "sha256": _digest(metadata["state"], tensors)})
@@ -179,7 +182,7 @@ def read_state(path: str | Path) -> dict[str, Any]:
         path: The file to read.
 
     Returns:
-        The state, for ``Vista.load_state_dict``.
+        The state, for ``load_state_dict``.
     """
     if not Path(path).is_file():  # a FIFO or device would block
         raise FileNotFoundError(f"{path} does not exist: the checkpoint was saved without VISTA's state")
@@ -197,13 +200,11 @@ def read_state(path: str | Path) -> dict[str, Any]:
         raise ValueError(
             f"{path} is damaged: it does not have the checksum it was written with; use another checkpoint"
         )
-    state: dict[str, Any] = {
-        **reader.parse_object(metadata.get("state", ""), path, "use another checkpoint", any_number=True),
-        "predictions": {},
-    }
+    state = reader.parse_object(metadata.get("state", ""), path, "use another checkpoint", any_number=True)
+    state.setdefault("predictions", {})  # not named by earlier versions
     for name, tensor in tensors.items():
         group, _, key = name.rpartition("/")
-        (state["predictions"] if group else state)[key] = tensor
+        (state.setdefault(group, {}) if group else state)[key] = tensor
     return state
 
 

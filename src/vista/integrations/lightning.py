@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vista.core import collectives
 from vista.core.vista import Summary, Vista
-from vista.integrations import check_epoch, list_batch_indices, merge_state, require_extra
+from vista.integrations import check_epoch, fitted_values, list_batch_indices, merge_state, require_extra
 
 with require_extra("lightning"):
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -27,7 +27,8 @@ class VistaCallback(Callback):
     ``val_labels`` in that order.
 
     Args:
-        vista: Its ``epochs`` must equal the trainer's ``max_epochs``.
+        vista: A :class:`vista.Vista` or :class:`vista.Posterior`; its ``epochs`` must equal the trainer's
+            ``max_epochs``.
         replace_y: Pass ``[x, targets]`` to ``training_step`` and record what ``self(x)`` returned. A module that uses
             ``y`` only in a loss on class probabilities, such as ``F.cross_entropy``, then needs no changes.
 
@@ -130,7 +131,8 @@ class VistaCallback(Callback):
         seen = self._val_seen.nonzero().flatten()
         self.summary = self.vista.end_epoch(self._val_logits[seen], val_index=seen)
         self._val_seen.zero_()
-        logged = {"vista/beta": self.summary.beta, "vista/anchors": float(len(self.summary.anchors))}
+        values = {"beta": self.summary.beta, "anchors": float(len(self.summary.anchors)), **fitted_values(self.summary)}
+        logged = {f"vista/{name}": value for name, value in values.items()}
         pl_module.log_dict(logged, sync_dist=True)
 
     def state_dict(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from torch.nn import CrossEntropyLoss
 
 from vista import Vista, indexed
 from vista.data.holdout import holdout
-from vista.integrations import list_batch_indices, require_extra
+from vista.integrations import fitted_values, list_batch_indices, require_extra
 
 with require_extra("skorch"):
     from skorch import NeuralNetClassifier  # type: ignore[import-untyped]
@@ -37,16 +37,18 @@ class VistaClassifier(NeuralNetClassifier):  # type: ignore[misc]
         module: Class or instance of a module that returns logits ``[B, K]``, without softmax.
         *args: Positional arguments of skorch's ``NeuralNetClassifier`` after ``module``.
         epochs: Number of epochs; it takes the place of skorch's ``max_epochs``.
-        tau: Prune states that add at most this fraction of the validation set.
+        tau: Prune states that add at most this fraction of the validation set; by default that of ``vista``.
         validation_fraction: Fraction of the samples to validate on, stratified by class.
         split_seed: Seed of that split.
         criterion: ``CrossEntropyLoss``; VISTA uses its ``weight`` only.
-        **kwargs: Further parameters of skorch, and ``vista__*`` for the options of :class:`vista.Vista`.
+        vista: Class of the targets: :class:`vista.Vista` or :class:`vista.Posterior`.
+        **kwargs: Further parameters of skorch, and ``vista__*`` for the options of the class ``vista``.
 
     Attributes:
         classes_: The class labels in order.
-        vista_: The :class:`vista.Vista` of the current fit.
-        history: skorch's history, with ``beta`` and ``anchors`` for each epoch.
+        vista_: The :class:`vista.Vista` or :class:`vista.Posterior` of the current fit.
+        history: skorch's history, with ``beta`` and ``anchors`` for each epoch; with ``Posterior`` also ``temperature``
+            and ``noise_rate``.
 
     Example:
         >>> from sklearn.datasets import load_digits
@@ -66,9 +68,10 @@ class VistaClassifier(NeuralNetClassifier):  # type: ignore[misc]
     warm_epochs_ = 0  # in the history when the last fit began: a warm start begins a new training
     being_fitted: ClassVar[WeakSet[Any]] = WeakSet()  # not an attribute of the net, which may be pickled during a fit
 
-    def __init__(self, module: Any, *args: Any, epochs: int = 40, tau: float = 0.0, validation_fraction: float = 0.1,
-                 split_seed: int = 0, criterion: Any = CrossEntropyLoss, **kwargs: Any) -> None:  # fmt: skip
-        self.tau, self.validation_fraction, self.split_seed = tau, validation_fraction, split_seed
+    def __init__(self, module: Any, *args: Any, epochs: int = 40, tau: float | None = None,
+                 validation_fraction: float = 0.1, split_seed: int = 0, criterion: Any = CrossEntropyLoss,
+                 vista: type[Vista] = Vista, **kwargs: Any) -> None:  # fmt: skip
+        self.tau, self.validation_fraction, self.split_seed, self.vista = tau, validation_fraction, split_seed, vista
         _check_skorch_arguments(kwargs)
         super().__init__(module, *args, criterion=criterion, **{**kwargs, "train_split": None, "max_epochs": epochs})
 
@@ -83,8 +86,8 @@ class VistaClassifier(NeuralNetClassifier):  # type: ignore[misc]
         return np.unique(self.classes)
 
     def set_params(self, **params: Any) -> Any:
-        _check_vista_options(params)
-        later = {name: params.pop(name) for name in list(params) if name.startswith(READ_BY_FIT)}
+        _check_vista_options(params, params.get("vista", self.vista))
+        later = {name: params.pop(name) for name in list(params) if name == "vista" or name.startswith(READ_BY_FIT)}
         vars(super().set_params(**params)).update(later)
         return self
 
@@ -162,9 +165,10 @@ class VistaClassifier(NeuralNetClassifier):  # type: ignore[misc]
         else:
             labels, val_labels = y, self.encoder_.transform(self.validation_[1])
             val = self.get_dataset(self.validation_[0], val_labels)
-        _check_vista_options(vars(self))
-        options = {"epochs": self.epochs, "tau": self.tau, **self.get_params_for("vista")}
-        vista = Vista(labels, num_classes=len(self.classes_), val_labels=val_labels, **options)
+        _check_vista_options(vars(self), self.vista)
+        options = {"epochs": self.epochs, **({} if self.tau is None else {"tau": self.tau})}
+        options |= self.get_params_for("vista")
+        vista = self.vista(labels, num_classes=len(self.classes_), val_labels=val_labels, **options)
         if self.vista_ is not None:  # partial_fit resumes; load_state_dict rejects different data or options
             vista.load_state_dict(self.vista_.state_dict())
         self.vista_ = vista
@@ -193,6 +197,8 @@ class VistaClassifier(NeuralNetClassifier):  # type: ignore[misc]
         summary, self.val_logits_ = self.vista_.end_epoch(torch.cat(self.val_logits_)), ()
         self.history.record("beta", summary.beta)
         self.history.record("anchors", len(summary.anchors))
+        for name, value in fitted_values(summary).items():
+            self.history.record(name, value)
 
     def predict(self, X: Any) -> Any:
         """Predict the class label of each sample.
@@ -247,12 +253,17 @@ def _check_skorch_arguments(given: Mapping[str, Any]) -> None:
         )
 
 
-def _check_vista_options(names: Iterable[str]) -> None:
-    """Reject names that look like an option of ``Vista`` and are not one, or that ``fit`` sets."""
-    known = [f"vista__{name}" for name in signature(Vista).parameters if name not in SET_BY_FIT]
+def _check_vista_options(names: Iterable[str], vista: Any) -> None:
+    """Reject names that look like an option of the class ``vista`` and are not one, or that ``fit`` sets."""
+    if not (isinstance(vista, type) and issubclass(vista, Vista)):
+        raise ValueError(f"vista must be the class Vista or Posterior, with its options as vista__*, got {vista!r}")
+    known = ["vista", *(f"vista__{name}" for name in signature(vista).parameters if name not in SET_BY_FIT)]
     for name in names:
         if name.startswith("vista") and not name.endswith("_") and name not in known:
-            raise ValueError(f"{name} is not a parameter; available are epochs, tau and {', '.join(known)}")
+            raise ValueError(
+                f"{name} is not a parameter with vista={vista.__name__}; available are epochs, tau and "
+                f"{', '.join(known)}"
+            )
 
 
 def _check_criterion(criterion: Any) -> None:

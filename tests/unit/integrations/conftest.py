@@ -1,6 +1,7 @@
 """A small task and a plain PyTorch loop on it, the reference for the targets that every framework must use."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -8,13 +9,14 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from vista import Vista, indexed
+from vista import Posterior, Vista, indexed
+from vista.integrations import FITTED
 from vista.noise import symmetric
 
 EPOCHS, BATCH, CLASSES, LR = 4, 32, 10, 0.5
 
 
-class TracedVista(Vista):
+class Traced:
     """Stores the targets that the loss used, by epoch and sample."""
 
     def __init__(self, *args, **kwargs):
@@ -25,6 +27,14 @@ class TracedVista(Vista):
         for i, target in zip(index.tolist(), self.targets(index), strict=True):
             self.seen[self.epoch + 1, i] = target.clone()
         return super().loss(logits, index, **kwargs)
+
+
+class TracedVista(Traced, Vista):
+    pass
+
+
+class TracedPosterior(Traced, Posterior):
+    pass
 
 
 @dataclass
@@ -42,8 +52,11 @@ class Task:
                 p.copy_(torch.empty_like(p).uniform_(-0.3, 0.3, generator=generator))
         return model
 
-    def vista(self, **options) -> TracedVista:
-        return TracedVista(self.labels, num_classes=CLASSES, epochs=EPOCHS, val_labels=self.val_labels, **options)
+    def vista(self, kind: type[Vista] = TracedVista, **options) -> Any:
+        return kind(self.labels, num_classes=CLASSES, epochs=EPOCHS, val_labels=self.val_labels, **options)
+
+    def posterior(self, **options) -> TracedPosterior:
+        return self.vista(TracedPosterior, **options)
 
     def train_set(self):
         return indexed(TensorDataset(self.x, self.labels))
@@ -54,7 +67,7 @@ class Task:
     def train_loader(self, **options) -> DataLoader:
         return DataLoader(self.train_set(), batch_size=BATCH, **options)
 
-    def plain(self, vista: Vista | None = None) -> tuple[TracedVista, nn.Module]:
+    def plain(self, vista: Vista | None = None) -> tuple[Any, nn.Module]:
         """Train with the plain loop."""
         vista, model = vista or self.vista(), self.model()
         optimizer = torch.optim.SGD(model.parameters(), lr=LR)
@@ -88,6 +101,19 @@ def plain(task) -> TracedVista:
 
 
 @pytest.fixture(scope="session")
+def posterior(task) -> TracedPosterior:
+    """The Posterior of a completed plain loop."""
+    return task.plain(task.posterior())[0]
+
+
+@pytest.fixture(params=["vista", "posterior"])
+def targets(request, task):
+    """A function that makes a ``Vista`` or a ``Posterior``, and the one of a completed plain loop."""
+    completed = {"vista": "plain", "posterior": "posterior"}[request.param]
+    return getattr(task, request.param), request.getfixturevalue(completed)
+
+
+@pytest.fixture(scope="session")
 def assert_same():
     """Check for the same targets in every traced epoch, and the same anchors at the end."""
 
@@ -99,5 +125,8 @@ def assert_same():
         assert vista.state_dict()["states"] == plain.state_dict()["states"]
         assert vista.state_dict()["counts"] == plain.state_dict()["counts"]
         assert torch.equal(vista.teacher(), plain.teacher())
+        if isinstance(plain, Posterior):
+            assert torch.equal(vista.posterior(), plain.posterior())
+            assert [vista.state_dict()[name] for name in FITTED] == [plain.state_dict()[name] for name in FITTED]
 
     return check

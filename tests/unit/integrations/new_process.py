@@ -2,11 +2,12 @@
 
 ``new_process.py FOLDER begin FRAMEWORK...`` saves the targets of an uninterrupted training, starts again and is killed.
 ``new_process.py FOLDER resume FRAMEWORK...`` resumes and saves the targets from then on.
-The samples are shuffled; each framework restores their order in its own way. Every training runs in a process forked
+Each framework trains with ``Vista`` and with ``Posterior``. The samples are shuffled; each framework restores their order in its own way. Every training runs in a process forked
 from one that has done the imports, which take most of the time.
 """
 
 import importlib
+import itertools
 import json
 import os
 import pickle
@@ -26,7 +27,7 @@ NEEDS = {"lightning": "test_lightning", "huggingface": "test_huggingface", "acce
          "skorch": "test_skorch"}  # fmt: skip
 
 
-class KillingVista(conftest.TracedVista):
+class Killing:
     """Kills the process in the middle of epoch 3 if ``kills`` is set."""
 
     kills = False  # a class attribute, since the object may be pickled
@@ -37,9 +38,20 @@ class KillingVista(conftest.TracedVista):
         return super().loss(logits, index, **kwargs)
 
 
+class KillingVista(Killing, conftest.TracedVista):
+    pass
+
+
+class KillingPosterior(Killing, conftest.TracedPosterior):
+    pass
+
+
+KINDS = {"vista": KillingVista, "posterior": KillingPosterior}
+kind = KillingVista  # of this process
+
+
 def new_vista(task):
-    options = {"num_classes": conftest.CLASSES, "epochs": conftest.EPOCHS, "tau": 0.0}
-    return KillingVista(task.labels, val_labels=task.val_labels, **options)
+    return task.vista(kind, tau=0.0)
 
 
 def plain(task, folder, resume):
@@ -113,9 +125,6 @@ def skorch(task, folder, resume):
     import test_skorch
     from skorch.callbacks import Checkpoint
 
-    import vista.integrations.skorch
-
-    vista.integrations.skorch.Vista = KillingVista
     x, y, *validation = test_skorch.arrays(task)
     if resume:
         net = pickle.loads((folder / "net.pkl").read_bytes())  # noqa: S301 (a checkpoint of skorch)
@@ -123,22 +132,23 @@ def skorch(task, folder, resume):
     others = {f"f_{part}": None for part in ("params", "optimizer", "criterion", "history")}
     saver = Checkpoint(monitor=None, f_pickle=str(folder / "net.pkl"), **others)
     order = {"iterator_train__shuffle": True, "iterator_train__generator": torch.Generator().manual_seed(3)}
-    net = test_skorch.classifier(callbacks=[saver], optimizer__momentum=0.5, **order)
+    net = test_skorch.classifier(vista=kind, tau=0.0, callbacks=[saver], optimizer__momentum=0.5, **order)
     return net.fit(x, y, *validation).vista_
 
 
 def save_targets(vista, path):
     targets = {f"{epoch}/{i}": target for (epoch, i), target in vista.seen.items()}
     state = vista.state_dict()
-    ends = {name: torch.tensor(state[name]) for name in ("states", "counts")}
-    save_file({**targets, **ends, "teacher": vista.teacher()}, path)
+    fitted = [name for name in conftest.FITTED if name in state]
+    ends = {name: torch.tensor(state[name], dtype=torch.float64) for name in ("states", "counts", *fitted)}
+    save_file({**targets, **ends, "teacher": vista.teacher(), "next": vista.targets(torch.arange(300))}, path)
 
 
 def begin(fit, folder):
     for name in ("uninterrupted", "interrupted"):
         (folder / name).mkdir(parents=True)
     save_targets(fit(conftest.make_task(), folder / "uninterrupted", False), folder / "uninterrupted.safetensors")
-    KillingVista.kills = True
+    Killing.kills = True
     fit(conftest.make_task(), folder / "interrupted", False)
 
 
@@ -146,12 +156,14 @@ def resume(fit, folder):
     save_targets(fit(conftest.make_task(), folder / "interrupted", True), folder / "resumed.safetensors")
 
 
-def in_own_process(act, *args):
+def in_own_process(act, name, *args):
     """Return the exit code of a forked process: 0, the negated signal number, or 1 after an error."""
+    global kind
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     try:
+        kind = KINDS[name]
         act(*args)
         os._exit(0)
     except BaseException:
@@ -165,5 +177,8 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     for name in frameworks:
         importlib.import_module(NEEDS.get(name, "torch"))
-    ends = {name: in_own_process(act, globals()[name], folder / name) for name in frameworks}
+    ends = {
+        f"{name} {targets}": in_own_process(act, targets, globals()[name], folder / name / targets)
+        for name, targets in itertools.product(frameworks, KINDS)
+    }
     (folder / f"{sys.argv[2]}.json").write_text(json.dumps(ends))

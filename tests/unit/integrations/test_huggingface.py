@@ -1,10 +1,12 @@
 """VistaTrainer uses the targets of the plain loop, also after resuming, and its state file can be read back."""
 
+import json
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
 from torch.utils.data import SequentialSampler
@@ -13,7 +15,7 @@ transformers = pytest.importorskip("transformers", reason="needs vista-distill[h
 pytest.importorskip("accelerate", reason="needs vista-distill[huggingface]")
 from transformers.modeling_outputs import SequenceClassifierOutput  # noqa: E402
 
-from vista import indexed  # noqa: E402
+from vista import Vista, indexed  # noqa: E402
 from vista.integrations.huggingface import IndexCollator, VistaTrainer, read_state, write_state  # noqa: E402
 
 pytestmark = [
@@ -85,8 +87,9 @@ def trainer(task, vista, path, kind=InOrder, model=Classifier, **options):
     )
 
 
-def test_loss_uses_the_targets_of_the_plain_loop(task, plain, assert_same, tmp_path):
-    vista = task.vista()
+def test_loss_uses_the_targets_of_the_plain_loop(task, targets, assert_same, tmp_path):
+    new, plain = targets
+    vista = new()
     ours = trainer(task, vista, tmp_path)
     ours.train()
     assert_same(vista, plain)
@@ -94,6 +97,14 @@ def test_loss_uses_the_targets_of_the_plain_loop(task, plain, assert_same, tmp_p
     assert [line["eval_hard"] for line in evaluations] == [1.0] * EPOCHS
     assert evaluations[-1]["eval_accuracy"] == pytest.approx(ours.summary.accuracy)
     assert evaluations[-1]["eval_vista_anchors"] == len(plain.state_dict()["states"])
+
+
+def test_the_fit_of_posterior_targets_is_logged(task, tmp_path):
+    ours = trainer(task, task.posterior(), tmp_path)
+    ours.train()
+    last, summary = [line for line in ours.state.log_history if "eval_vista_beta" in line][-1], ours.summary
+    assert (last["eval_vista_temperature"], last["eval_vista_noise_rate"]) == (summary.temperature, summary.noise_rate)
+    assert 0 < summary.noise_rate < 1
 
 
 def test_a_custom_loss_gets_the_soft_targets(task, plain, tmp_path):
@@ -176,16 +187,18 @@ def test_predicted_classes_instead_of_logits_are_rejected(task, tmp_path):
 
 
 @pytest.mark.parametrize("step", [15, 20], ids=["within an epoch", "after an epoch's last step"])
-def test_resume_gives_the_same_targets_and_anchors(task, plain, assert_same, tmp_path, step):
+def test_resume_gives_the_same_targets_and_anchors(task, targets, assert_same, tmp_path, step):
     """Checkpoints by steps: the one of step 20 precedes the evaluation that ends epoch 2. New objects resume."""
-    trainer(task, task.vista(), tmp_path, save_strategy="steps", save_steps=step).train()
-    vista = task.vista()
+    new, plain = targets
+    trainer(task, new(), tmp_path, save_strategy="steps", save_steps=step).train()
+    vista = new()
     trainer(task, vista, tmp_path).train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
     resumed = {key for key in plain.seen if key[0] > 2 or (step == 15 and key[0] == 2 and key[1] >= 5 * BATCH)}
     assert vista.seen.keys() == resumed
     for key in resumed:
         assert torch.equal(vista.seen[key], plain.seen[key])
     assert torch.equal(vista.teacher(), plain.teacher())
+    assert torch.equal(vista.targets(torch.arange(300)), plain.targets(torch.arange(300)))
 
 
 @pytest.mark.parametrize("ended", [1, EPOCHS])
@@ -296,6 +309,36 @@ def test_the_state_file_restores_the_complete_state(task, plain, tmp_path):
     vista.load_state_dict(again)
     assert torch.equal(vista.teacher(), plain.teacher())
     assert [p.name for p in tmp_path.iterdir()] == ["vista.safetensors"]
+
+
+@pytest.mark.parametrize("options", [{}, {"noise_model": "structured"}])
+@pytest.mark.parametrize("epochs", [0, 2])
+def test_the_state_file_restores_posterior_targets(task, tmp_path, options, epochs):
+    """Before the first epoch there are no validation predictions; structured noise has a matrix."""
+    saved, vista = task.posterior(**options), task.posterior(**options)
+    for _ in range(epochs):
+        saved.record(torch.eye(10)[task.labels], range(300))
+        saved.end_epoch(torch.eye(10)[task.val_labels].roll(7, 0) + torch.eye(10)[task.val_labels])
+    write_state(tmp_path / "vista.safetensors", saved.state_dict())
+    again = read_state(tmp_path / "vista.safetensors")
+    assert again.keys() == saved.state_dict().keys()
+    assert ("matrix" in again) == (epochs > 0 and bool(options))
+    vista.load_state_dict(again)
+    assert vista.epoch == epochs
+    assert torch.equal(vista.targets(torch.arange(300)), saved.targets(torch.arange(300)))
+
+
+def test_a_state_file_of_an_earlier_version_can_be_read(tmp_path):
+    """Such a file does not name the groups of tensors."""
+    vista = Vista([0, 1], num_classes=2, epochs=2, val_labels=[0])
+    write_state(tmp_path / "vista.safetensors", vista.state_dict())
+    with safe_open(tmp_path / "vista.safetensors", "pt") as file:
+        about, tensors = dict(file.metadata()), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    state = json.loads(about["state"])
+    assert state.pop("predictions") == {}
+    del about["sha256"]
+    save_file(tensors, tmp_path / "old.safetensors", {**about, "version": "1", "state": json.dumps(state)})
+    vista.load_state_dict(read_state(tmp_path / "old.safetensors"))
 
 
 def test_every_flipped_bit_of_a_state_file_is_noticed(tmp_path):

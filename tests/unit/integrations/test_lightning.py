@@ -82,10 +82,24 @@ def loaders(task):
     return task.train_loader(), DataLoader(task.val_set(), batch_size=40)
 
 
-def test_loss_uses_the_targets_of_the_plain_loop(task, plain, assert_same, tmp_path):
-    module, vista = Module(task.model()), task.vista()
+def test_loss_uses_the_targets_of_the_plain_loop(task, targets, assert_same, tmp_path):
+    new, plain = targets
+    module, vista = Module(task.model()), new()
     trainer(tmp_path, VistaCallback(vista)).fit(module, *loaders(task))
     assert_same(vista, plain)
+
+
+def test_the_fit_of_posterior_targets_is_logged(task, tmp_path):
+    callback = VistaCallback(task.posterior())
+    ours = trainer(tmp_path, callback)
+    ours.fit(Module(task.model()), *loaders(task))
+    logged = {name: float(value) for name, value in ours.callback_metrics.items() if name.startswith("vista/")}
+    summary = callback.summary
+    assert 0 < summary.noise_rate < 1
+    assert logged == pytest.approx({
+        "vista/beta": 1.0, "vista/anchors": len(summary.anchors), "vista/temperature": summary.temperature,
+        "vista/noise_rate": summary.noise_rate,
+    })  # fmt: skip
 
 
 class MetricsOfEpochs(lightning.Callback):
@@ -115,8 +129,9 @@ def test_other_metrics_use_hard_labels(task, tmp_path):
     assert metrics.found == [pytest.approx(line) for line in metrics.expected]
 
 
-def test_replace_y_needs_no_change_of_the_module(task, plain, tmp_path):
-    module, vista = Unchanged(task.model()), task.vista()
+def test_replace_y_needs_no_change_of_the_module(task, targets, tmp_path):
+    new, plain = targets
+    module, vista = Unchanged(task.model()), new()
     ours = trainer(tmp_path, VistaCallback(vista, replace_y=True))
     ours.fit(module, *loaders(task))
     seen = torch.cat(module.seen).view(EPOCHS, len(task.labels), -1)
@@ -255,16 +270,17 @@ class StopAfter(lightning.Callback):
 
 
 @pytest.mark.parametrize("at_end", [True, False], ids=["saved at epoch end", "saved at validation end"])
-def test_resume_gives_the_same_targets_and_anchors(task, plain, assert_same, tmp_path, at_end):
+def test_resume_gives_the_same_targets_and_anchors(task, targets, assert_same, tmp_path, at_end):
     """Killed in epoch 3; new objects resume from the checkpoint of epoch 2."""
+    new, plain = targets
 
     def saver():
         return lightning.callbacks.ModelCheckpoint(tmp_path, "{epoch}", save_top_k=-1, save_on_train_epoch_end=at_end)
 
-    first = trainer(tmp_path, VistaCallback(task.vista()), StopAfter(25), saver(), enable_checkpointing=True)
+    first = trainer(tmp_path, VistaCallback(new()), StopAfter(25), saver(), enable_checkpointing=True)
     with pytest.raises(Killed):
         first.fit(Module(task.model()), *loaders(task))
-    vista = task.vista()
+    vista = new()
     again = trainer(tmp_path, VistaCallback(vista), saver(), enable_checkpointing=True)
     again.fit(Module(task.model()), *loaders(task), ckpt_path=tmp_path / "epoch=1.ckpt", weights_only=True)
     assert_same(vista, plain, epochs=(3, 4))

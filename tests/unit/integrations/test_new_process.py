@@ -35,15 +35,18 @@ def trainings(tmp_path_factory):
 
 
 @pytest.mark.parametrize("framework", MODULES)
-def test_a_killed_training_resumes_in_a_new_process(trainings, framework):
+@pytest.mark.parametrize("targets", ["vista", "posterior"])
+def test_a_killed_training_resumes_in_a_new_process(trainings, framework, targets):
     if not importlib.util.find_spec(MODULES[framework]):
         pytest.skip(f"needs vista-distill[{framework}]")
     folder, stderr = trainings
-    ends = [json.loads((folder / f"{act}.json").read_text())[framework] for act in ("begin", "resume")]
+    ends = [json.loads((folder / f"{act}.json").read_text())[f"{framework} {targets}"] for act in ("begin", "resume")]
     assert ends == [-signal.SIGKILL, 0], stderr
-    expected, found = (load_file(folder / framework / f"{name}.safetensors") for name in ("uninterrupted", "resumed"))
+    saved = (folder / framework / targets / f"{name}.safetensors" for name in ("uninterrupted", "resumed"))
+    expected, found = map(load_file, saved)
     assert found.keys() == {name for name in expected if not name.startswith(("1/", "2/"))}  # epochs 3 and 4, end
     assert sum("/" in name for name in found) == 2 * 300
     assert len(found["states"]) > 1
+    assert ("temperature" in found) == (targets == "posterior")
     for name, tensor in found.items():
         assert torch.equal(tensor, expected[name]), name

@@ -114,6 +114,17 @@ def test_the_plain_loop(task, plain, assert_same):
     done.check(task.labels)
 
 
+def test_posterior_targets_need_no_other_loop(task, posterior, assert_same):
+    done = loop(task, task.train_loader(num_workers=2), task.posterior())
+    assert_same(done.vista, posterior)
+    assert not differs(done, posterior)
+    state, rows = posterior.state_dict(), torch.arange(300)
+    sharpened = posterior.teacher() ** (1 / state["temperature"])
+    right, wrong = 1 - state["noise_rate"], state["noise_rate"] / (CLASSES - 1)
+    expected = sharpened * torch.where(one_hot(task.labels, CLASSES) > 0, right, wrong)
+    torch.testing.assert_close(posterior.targets(rows), expected / expected.sum(dim=1, keepdim=True))
+
+
 def test_several_workers(task, plain, assert_same):
     assert_same(loop(task, task.train_loader(num_workers=2)).vista, plain)
 
@@ -236,6 +247,16 @@ def test_a_missing_label_has_no_target_before_the_first_teacher(task):
     assert torch.equal(done.vista.targets(torch.arange(0, 300, 5)), done.vista.teacher()[::5])
     fresh, logits, given = part.vista(), done.model(task.x[:20]), labels[:20] >= 0
     assert torch.allclose(fresh.loss(logits, torch.arange(20)), F.cross_entropy(logits[given], labels[:20][given]))
+
+
+def test_a_missing_label_has_the_tempered_teacher_as_posterior_target(task):
+    labels = task.labels.clone()
+    labels[::5] = -1
+    part = replace(task, labels=labels)
+    posterior = loop(part, part.train_loader(), part.posterior()).vista
+    tempered = posterior.teacher()[::5] ** (1 / posterior.state_dict()["temperature"])
+    found = posterior.targets(torch.arange(0, 300, 5))
+    torch.testing.assert_close(found, tempered / tempered.sum(dim=1, keepdim=True))
 
 
 def test_holdout_trains_like_the_same_split_by_hand(task, assert_same):

@@ -16,6 +16,7 @@ from skorch.callbacks import Callback, Checkpoint, EpochScoring, LoadInitState, 
 from torch import nn
 from torch.utils.data import RandomSampler
 
+from vista import Posterior, Vista
 from vista.integrations.skorch import VistaClassifier
 
 EPOCHS = 4
@@ -68,6 +69,8 @@ def check(net, trace, plain, epochs):
     assert all(torch.equal(trace.seen[key], target) for key, target in expected.items())
     assert net.vista_.state_dict()["states"] == plain.state_dict()["states"]
     assert torch.equal(net.vista_.teacher(), plain.teacher())
+    rows = torch.arange(300)
+    assert torch.equal(net.vista_.targets(rows), plain.targets(rows))
 
 
 def test_loss_uses_the_targets_of_the_plain_loop_and_scores_use_hard_labels(task, plain):
@@ -78,6 +81,63 @@ def test_loss_uses_the_targets_of_the_plain_loop_and_scores_use_hard_labels(task
     right = net.predict(task.val_x.numpy()) == task.val_labels.numpy()
     assert net.history[-1, "valid_acc"] == pytest.approx(right.mean())
     assert 0 < net.history[-1, "train_acc"] < 1
+
+
+def test_posterior_targets_are_those_of_the_plain_loop(task, posterior):
+    net = classifier(vista=Posterior, callbacks=[Trace()]).fit(*arrays(task))
+    check(net, dict(net.callbacks_)["Trace"], posterior, range(1, EPOCHS + 1))
+    state = posterior.state_dict()
+    for name in ("temperature", "noise_rate"):
+        assert net.history[-1, name] == state[name]
+    assert net.vista_.tau == 0.01, "the default of Posterior"
+    assert classifier(epochs=2).fit(*arrays(task)).vista_.tau == 0.0
+
+
+def test_posterior_targets_resume(task, posterior, tmp_path):
+    x, y, x_val, y_val = arrays(task)
+    half = half_trained(task, vista=Posterior, callbacks=[Trace()])
+    unpickled = pickle.loads(pickle.dumps(half))  # noqa: S301
+    saved = files(tmp_path, "params", "optimizer", "history", "vista")
+    half.save_params(**saved)
+    loaded = classifier(vista=Posterior, callbacks=[Trace()]).initialize()
+    loaded.load_params(**saved)
+    with pytest.raises(ValueError, match="made with targets='posterior', but this Vista has targets=None"):
+        half.set_params(vista=Vista, tau=0.01).partial_fit(x, y)
+    for net in (unpickled.partial_fit(x, y), loaded.partial_fit(x, y, X_val=x_val, y_val=y_val)):
+        check(net, dict(net.callbacks_)["Trace"], posterior, (3, 4))
+
+
+def test_options_are_those_of_the_chosen_class(task):
+    net = classifier(vista=Posterior, tau=0.02, vista__noise_model="structured", vista__ramp=0.5)
+    copy = clone(net)
+    assert copy.get_params()["vista"] is Posterior
+    identity = copy.fit(*arrays(task)).vista_.state_dict()["identity"]
+    assert [identity[name] for name in ("targets", "tau", "noise_model", "ramp")] == [
+        "posterior", 0.02, "structured", 0.5,
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match=r"^vista__ramp is not a parameter with vista=Vista; .*vista__schedule"):
+        classifier(vista__ramp=0.5).fit(*arrays(task))
+    with pytest.raises(ValueError, match=r"^vista__schedule is not a parameter with vista=Posterior; .*vista__ramp"):
+        copy.set_params(vista__schedule="linear")
+    assert copy.set_params(vista__ramp=0.1).fit(*arrays(task)).vista_.state_dict()["identity"]["ramp"] == 0.1
+    changed = classifier(epochs=2).fit(*arrays(task)).set_params(vista=Posterior, vista__ramp=0.1)
+    assert isinstance(changed.fit(*arrays(task)).vista_, Posterior)
+
+
+@pytest.mark.parametrize("given", ["posterior", None, nn.Linear])
+def test_another_class_than_vistas_is_rejected(task, given):
+    with pytest.raises(ValueError, match=r"^vista must be the class Vista or Posterior, with its options as vista__"):
+        classifier(vista=given).fit(*arrays(task))
+    net = classifier()
+    with pytest.raises(ValueError, match=r"^vista must be the class Vista or Posterior, .*, got "):
+        net.set_params(vista=given)
+    assert net.vista is Vista
+
+
+def test_a_search_may_compare_the_targets(task):
+    x, y, *_ = arrays(task)
+    search = GridSearchCV(classifier(epochs=2), {"vista": [Vista, Posterior]}, cv=2, error_score="raise").fit(x, y)
+    assert type(search.best_estimator_.vista_) is search.best_params_["vista"]
 
 
 def test_resume_from_a_pickled_checkpoint(task, plain, tmp_path):

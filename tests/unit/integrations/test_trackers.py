@@ -43,9 +43,9 @@ class InMemory:
         self.closed = True
 
 
-def train(task, watch, epochs=4):
+def train(task, watch, vista=None):
     """Train on random logits, so that samples are forgotten."""
-    vista = task.vista()
+    vista = vista or task.vista()
     generator = torch.Generator().manual_seed(0)
     truth = torch.nn.functional.one_hot(task.val_labels, 10).float()
     rows, summaries = [], []
@@ -74,6 +74,15 @@ def test_watch_reports_accuracy_beta_anchors_weights_and_gap(task):
     assert tracker.lines[4]["vista/deviation_gap"] > 0
     assert tracker.figures == list(FIGURES)
     assert tracker.closed
+
+
+def test_watch_reports_the_fit_of_posterior_targets(task):
+    tracker = InMemory()
+    for summary in train(task, Watch(tracker, task.val_labels), task.posterior())[0]:
+        values = tracker.lines[summary.epoch]
+        assert (values["vista/temperature"], values["vista/noise_rate"]) == (summary.temperature, summary.noise_rate)
+        assert values["vista/beta"] == summary.beta
+    assert tracker.figures == list(FIGURES)
 
 
 def test_logits_of_other_samples_are_rejected_and_nothing_is_logged():
@@ -121,8 +130,9 @@ def test_without_matplotlib_the_values_are_logged_and_the_extra_is_named(task, m
     assert tracker.closed
 
 
-def test_publish_reports_the_values_of_the_record(tmp_path):
-    config = TrainConfig(data="digits", noise="symmetric:0.4", epochs=3, network="mlp", device="cpu")
+@pytest.mark.parametrize("method", ["vista", "posterior"])
+def test_publish_reports_the_values_of_the_record(tmp_path, method):
+    config = TrainConfig(data="digits", noise="symmetric:0.4", epochs=3, network="mlp", device="cpu", method=method)
     job = Job(config, tmp_path / "run")
     run_jobs([job], lambda job, event: None)
     assert job.error is None
@@ -135,6 +145,9 @@ def test_publish_reports_the_values_of_the_record(tmp_path):
         assert values["vista/accuracy"] == pytest.approx(line["val_accuracy"])
         assert values["vista/beta"] == line["beta"]
         assert values["vista/anchors"] == line["anchors"]
+        for name in ("temperature", "noise_rate"):
+            assert values.get(f"vista/{name}") == line.get(name)
+            assert (name in line) == (method == "posterior")
         assert sum(v for name, v in values.items() if "/weight/" in name) == pytest.approx(1.0)
     assert tracker.closed
 

@@ -20,15 +20,16 @@ def test_two_processes_use_the_targets_of_one(task, tmp_path, framework):
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     done = subprocess.run([*launch, str(script), framework, str(tmp_path)], capture_output=True, text=True, timeout=800)
     assert done.returncode == 0, done.stderr[-3000:]
-    first, second = (load_file(tmp_path / f"rank{rank}.safetensors") for rank in (0, 1))
-    for end in ("teacher", "resumed"):
-        assert torch.equal(first[end], second[end])
-    assert torch.equal(first["teacher"], first["resumed"])
-    expected, _ = replace(task, x=task.x[:288], labels=task.labels[:288]).plain()
-    seen = {**first, **second}
-    for (epoch, i), target in expected.seen.items():
-        assert torch.allclose(seen[f"{epoch}/{i}"], target, atol=1e-3), (
-            epoch,
-            i,
-        )  # gradients are summed differently
-    assert torch.allclose(first["teacher"], expected.teacher(), atol=1e-3)
+    for kind in ("vista", "posterior"):
+        first, second = (load_file(tmp_path / f"{kind}-{rank}.safetensors") for rank in (0, 1))
+        for end in ("teacher", "next"):
+            assert torch.equal(first[end], second[end])
+            for rank in (first, second):
+                assert torch.equal(rank[f"resumed {end}"], rank[end])
+        part = replace(task, x=task.x[:288], labels=task.labels[:288])
+        expected, _ = part.plain(getattr(part, kind)())
+        seen = {**first, **second}
+        for (epoch, i), target in expected.seen.items():
+            # Gradients are summed differently.
+            assert torch.allclose(seen[f"{epoch}/{i}"], target, atol=1e-3), (kind, epoch, i)
+        assert torch.allclose(first["teacher"], expected.teacher(), atol=1e-3)

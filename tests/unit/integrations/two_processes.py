@@ -1,4 +1,7 @@
-"""Run by two processes: ``two_processes.py FRAMEWORK FOLDER``. Each saves the targets it used, and resumes once."""
+"""Run by two processes: ``two_processes.py FRAMEWORK FOLDER``. Each saves the targets it used, and resumes once.
+
+They train with ``Vista``, then with ``Posterior``.
+"""
 
 import os
 import sys
@@ -15,7 +18,7 @@ import conftest
 EACH = conftest.BATCH // 2  # two processes together have one batch of the plain loop
 
 
-def lightning(task, path):
+def lightning(task, path, new):
     import lightning.pytorch as pl
     import test_lightning
 
@@ -30,21 +33,21 @@ def lightning(task, path):
         trainer.fit(test_lightning.Module(task.model()), *loaders, ckpt_path=checkpoint)
         return vista
 
-    return fit(task.vista()), fit(task.vista(), epochs_saved=2)
+    return fit(new()), fit(new(), epochs_saved=2)
 
 
-def huggingface(task, path):
+def huggingface(task, path, new):
     import test_huggingface
 
     options = {"per_device_train_batch_size": EACH, "save_strategy": "steps", "save_steps": 13}
-    first, again = task.vista(), task.vista()
+    first, again = new(), new()
     test_huggingface.trainer(task, first, path, **options).train()
     dist.barrier()
     test_huggingface.trainer(task, again, path, **options).train(resume_from_checkpoint=str(path / "checkpoint-13"))
     return first, again
 
 
-def accelerate(task, path):
+def accelerate(task, path, new):
     from accelerate import Accelerator
 
     accelerator = Accelerator(cpu=True)
@@ -70,14 +73,17 @@ def accelerate(task, path):
         accelerator.free_memory()
         return vista
 
-    return fit(task.vista()), fit(task.vista(), resume=True)
+    return fit(new()), fit(new(), resume=True)
 
 
 if __name__ == "__main__":
     framework, folder = sys.argv[1], Path(sys.argv[2])
     torch.set_num_threads(1)
     whole = conftest.make_task()
-    ours, resumed = globals()[framework](replace(whole, x=whole.x[:288], labels=whole.labels[:288]), folder)
-    targets = {f"{epoch}/{i}": target for (epoch, i), target in ours.seen.items()}
-    ends = {"teacher": ours.teacher(), "resumed": resumed.teacher()}
-    save_file({**targets, **ends}, folder / f"rank{dist.get_rank()}.safetensors")
+    task = replace(whole, x=whole.x[:288], labels=whole.labels[:288])
+    for kind in ("vista", "posterior"):
+        ours, resumed = globals()[framework](task, folder / kind, getattr(task, kind))
+        targets = {f"{epoch}/{i}": target for (epoch, i), target in ours.seen.items()}
+        ends = {"teacher": ours.teacher(), "next": ours.targets(torch.arange(288))}
+        again = {"resumed teacher": resumed.teacher(), "resumed next": resumed.targets(torch.arange(288))}
+        save_file({**targets, **ends, **again}, folder / f"{kind}-{dist.get_rank()}.safetensors")

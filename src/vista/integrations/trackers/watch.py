@@ -18,6 +18,7 @@ from vista.analysis.groups import Group
 from vista.analysis.runs import Run, read_run
 from vista.core.validation import Integers, as_integers, as_logits, check_all_named, predicted_classes
 from vista.core.vista import Summary
+from vista.integrations import fitted_values
 from vista.report import drawing
 from vista.runs.record import VAL_GIVEN, Record
 
@@ -82,7 +83,8 @@ class Watch:
         """Report an epoch.
 
         Args:
-            summary: The result of ``end_epoch``; beta, the anchors and their weights are read from it.
+            summary: The result of ``end_epoch``; beta, the anchors and their weights are read from it, and what
+                :class:`vista.Posterior` has fitted.
             val_logits: The ``val_logits`` ``[m, K]`` passed to ``end_epoch``.
             val_index: The ``val_index`` passed to ``end_epoch``, if any.
         """
@@ -106,7 +108,7 @@ class Watch:
         weights = {str(state): weight for state, weight in summary.anchors.items()}
         line = {"epoch": summary.epoch, "anchors": len(weights), "anchor_weights": weights}
         self._record.append(line, {}, {VAL_GIVEN: right})
-        values = _epoch_values(summary.beta, summary.anchors, self._record.correct(VAL_GIVEN))
+        values = _epoch_values(summary.beta, summary.anchors, self._record.correct(VAL_GIVEN), fitted_values(summary))
         if not self._is_complete:
             del values["vista/deviation_gap"]
         self.tracker.log(summary.epoch, values)
@@ -156,7 +158,7 @@ def publish(path: str | Path, tracker: Tracker) -> None:
         raise ValueError(f"{path} has no completed epoch to publish")
     correct = run.correct()
     for epoch, (line, anchors) in enumerate(zip(run.record.lines, _read_anchors(run), strict=True), 1):
-        tracker.log(epoch, _epoch_values(line.get("beta", 0.0), anchors, correct[:epoch]))
+        tracker.log(epoch, _epoch_values(line.get("beta", 0.0), anchors, correct[:epoch], fitted_values(line)))
     _log_figures(run, tracker)
 
 
@@ -180,13 +182,16 @@ def render_pixels(figure: Figure) -> NDArray[np.uint8]:
     return np.array(canvas.buffer_rgba(), dtype=np.uint8)[..., :3]
 
 
-def _epoch_values(beta: float, anchors: Mapping[int, float], correct: NDArray[np.bool_]) -> dict[str, float]:
+def _epoch_values(
+    beta: float, anchors: Mapping[int, float], correct: NDArray[np.bool_], fitted: Mapping[str, float]
+) -> dict[str, float]:
     """Return the values of the last epoch of ``correct`` ``[t, m]``; the gap is the mean over the epochs so far."""
     return {
         "vista/accuracy": float(correct[-1].mean()),
         "vista/beta": beta,
         "vista/anchors": float(len(anchors)),
         "vista/deviation_gap": float(trajectory.deviation_gap(correct).mean()),
+        **{f"vista/{name}": value for name, value in fitted.items()},
         **{f"vista/weight/{state}": weight for state, weight in anchors.items()},
     }
 
