@@ -106,6 +106,43 @@ def test_the_first_row_of_a_repeated_validation_sample_counts() -> None:
         once.end_epoch(rows[:4], val_index=torch.tensor([0, 1, 2, M]))
 
 
+def test_a_mixed_batch_is_not_recorded() -> None:
+    posterior, logits = make(), drawn(N, 0)
+    posterior.expects_every_sample = False
+    for index, share in zip(torch.arange(N).split(20), (1.0, 0.7, 1.0), strict=True):
+        posterior.loss(logits[index], index, targets=posterior.targets(index))
+        posterior.record_unmixed(logits[index], index, torch.tensor([share]))
+    assert posterior.end_epoch(drawn(M, 100)).unrecorded == 20
+    expected = logits.softmax(dim=1)
+    expected[20:40] = torch.eye(K)[LABELS[20:40]]
+    torch.testing.assert_close(posterior.teacher(), expected, atol=1e-3, rtol=0)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("options", [{}, {"noise_model": "structured"}, {"noise_rate": 0.4, "matched": True}])
+def test_it_moves_between_devices(options: dict[str, Any]) -> None:
+    posterior, other = make(**options), make(**options)
+    for epoch, device in enumerate(("cuda", "cpu", "cuda")):
+        posterior.to(device)
+        posterior.loss(drawn(N, epoch).to(device), torch.arange(N))
+        summary = posterior.end_epoch(drawn(M, 100 + epoch).to("cpu" if epoch else "cuda"))
+        other.loss(drawn(N, epoch), torch.arange(N))
+        expected = other.end_epoch(drawn(M, 100 + epoch))
+        assert summary.anchors == expected.anchors
+        assert summary.temperature == pytest.approx(expected.temperature, rel=1e-2)
+        assert summary.noise_rate == pytest.approx(expected.noise_rate, abs=1e-2)
+        assert posterior.targets(torch.arange(N)).device.type == device
+    torch.testing.assert_close(posterior.posterior().cpu(), other.posterior(), atol=1e-2, rtol=0)
+    resumed = make(**options)
+    resumed.load_state_dict(posterior.state_dict())
+    assert resumed.targets(torch.arange(N)).device.type == "cpu"
+    resumed.loss(drawn(N, 3).cuda(), torch.arange(N))  # it follows the first logits
+    posterior.loss(drawn(N, 3).cuda(), torch.arange(N))
+    assert resumed.end_epoch(drawn(M, 103)) == posterior.end_epoch(drawn(M, 103))
+    assert torch.equal(resumed.targets(torch.arange(N)), posterior.targets(torch.arange(N)))
+
+
 def test_it_needs_logits() -> None:
     posterior = make()
     posterior.loss(drawn(N, 0), torch.arange(N))
