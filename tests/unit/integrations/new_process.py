@@ -2,8 +2,9 @@
 
 ``new_process.py FOLDER begin FRAMEWORK...`` saves the targets of an uninterrupted training, starts again and is killed.
 ``new_process.py FOLDER resume FRAMEWORK...`` resumes and saves the targets from then on.
-Each framework trains with ``Vista`` and with ``Posterior``. The samples are shuffled; each framework restores their order in its own way. Every training runs in a process forked
-from one that has done the imports, which take most of the time.
+Each framework trains with ``Vista`` and with ``Posterior``. The samples are shuffled, and each framework restores their
+order in its own way. Every training runs in a process forked from one that has done the imports, which take most of the
+time.
 """
 
 import importlib
