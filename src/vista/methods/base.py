@@ -183,6 +183,7 @@ class Method(nn.Module):
     incidental: ClassVar[tuple[str, ...]] = ()  # names of options that do not change the result
     capturable: bool = True  # may become false at the end of an epoch, or when a state is loaded
     composes_with_cutmix: ClassVar[bool] = True
+    needs_unmixed: ClassVar[bool] = False  # learns from predictions for batches that CutMix leaves alone
     trains_plainly: ClassVar[bool] = False  # the network is the same as with cross-entropy; only predictions differ
     weighs_targets: ClassVar[bool] = True  # label smoothing and class weights apply: see weigh_targets
     needs_stages: ClassVar[bool] = False  # requires a network with at least two stages of feature maps

@@ -26,6 +26,7 @@ class PosteriorMethod(Method):
     cost = "1 forward, 1 backward"
     keeps = "(N + m) x K float16 per anchor"
     source = "this project"
+    needs_unmixed = True
     variants = {  # noqa: RUF012
         "posterior-newest": {"order": "newest"},
         "posterior-uniform": {"weights": "uniform", "tau": 0.0},

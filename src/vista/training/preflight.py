@@ -65,6 +65,8 @@ def check_cutmix(config: TrainConfig) -> None:
     chosen = choose_method(config)
     if config.cutmix and not chosen.method.composes_with_cutmix:
         raise ValueError(f"method {chosen.name!r} does not support CutMix: use --cutmix 0")
+    if config.cutmix == 1 and chosen.method.needs_unmixed:
+        raise ValueError(f"method {chosen.name!r} learns from unmixed batches: use --cutmix 0.5, or another share")
 
 
 def check_augmentation(config: TrainConfig, samples: Samples) -> None:
