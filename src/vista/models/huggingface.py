@@ -19,6 +19,7 @@ from vista.models.backbone import (
     WEIGHTS,
     Backbone,
     Task,
+    check_hub_resolves,
     import_library,
     listed,
     local_folder,
@@ -252,6 +253,7 @@ def _from_cache_or_hub(network: str, load: Callable[[bool], Any], local: bool = 
     with contextlib.suppress(OSError):
         return load(True)
     try:
+        check_hub_resolves()
         return load(False)
     except OSError as error:
         reason = str(error).strip().splitlines()[0][:120]

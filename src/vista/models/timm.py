@@ -11,7 +11,16 @@ from typing import Any
 from torch import Tensor, nn
 
 from vista.core.validation import suggest
-from vista.models.backbone import CONFIG, WEIGHTS, Backbone, import_library, listed, local_folder, what_to_place
+from vista.models.backbone import (
+    CONFIG,
+    WEIGHTS,
+    Backbone,
+    check_hub_resolves,
+    import_library,
+    listed,
+    local_folder,
+    what_to_place,
+)
 
 
 class TimmNetwork(nn.Module):
@@ -139,6 +148,7 @@ def _weights(network: str, architecture: str) -> Path:
     with contextlib.suppress(LocalEntryNotFoundError):
         return Path(hf_hub_download(hub, WEIGHTS, local_files_only=True))
     try:
+        check_hub_resolves()
         return Path(hf_hub_download(hub, WEIGHTS))
     except Exception as error:  # several libraries' errors: no connection, no such file, no access
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:120]

@@ -1,5 +1,6 @@
 """build(): names, custom factories, and weights that depend on the seed alone."""
 
+import socket
 import subprocess
 import sys
 
@@ -8,6 +9,7 @@ import torch
 from torch import nn
 
 from vista import models
+from vista.models.backbone import check_hub_resolves
 
 FACTORIES = """
 import torch
@@ -194,3 +196,24 @@ def test_importing_the_networks_loads_no_compiler():
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "vista.models.resnet" in loaded
     assert not any(name.startswith(("torch._dynamo", "torch._inductor", "torchvision")) for name in loaded)
+
+
+def test_without_a_network_a_pretrained_name_fails_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub's library would try for half a minute."""
+
+    def no_network(host: str, port: int) -> None:
+        raise OSError("Name or service not known")
+
+    monkeypatch.delenv("HTTPS_PROXY", raising=False)
+    monkeypatch.delenv("https_proxy", raising=False)
+    monkeypatch.delenv("ALL_PROXY", raising=False)
+    monkeypatch.delenv("all_proxy", raising=False)
+    monkeypatch.delenv("HF_ENDPOINT", raising=False)
+    monkeypatch.setattr(socket, "getaddrinfo", no_network)
+    with pytest.raises(OSError, match=r"^no connection to huggingface\.co$"):
+        check_hub_resolves()
+    monkeypatch.setenv("HF_ENDPOINT", "https://mirror.example/hub")
+    with pytest.raises(OSError, match=r"^no connection to mirror\.example$"):
+        check_hub_resolves()
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
+    check_hub_resolves()
