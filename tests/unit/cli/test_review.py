@@ -60,7 +60,23 @@ def test_decided_labels_train_again(vista: Vista, reviewed: Path) -> None:
     assert compared["samples"] == len(again.data().files) - len(again.split().train) - len(again.split().val)
     said = vista("compare", "run", "run-corrected", "--device", "cpu")
     assert "test samples with the labels of run-corrected" in said.out
-    assert "Next: vista report run run-corrected --open" in said.out
+
+
+@pytest.mark.parametrize("which", ["best", "last"])
+@pytest.mark.parametrize("changes", [False, True])
+def test_what_follows_a_comparison_works(vista: Vista, reviewed: Path, changes: bool, which: str) -> None:
+    """Runs whose validation labels differ cannot be drawn together."""
+    given, val = RunFolder.open("run").labels().given, RunFolder.open("run").split().val
+    label = 1 - given[val[0]] if changes else given[val[0]]
+    Path("labels.csv").write_text(f"id,label\n{val[0]},{label}\n")
+    words = ("--data", "folder:photos", "--labels", "labels.csv", "--split-from", "run", "--out", "after", *TINY)
+    assert vista("train", *words).code == 0
+    said = vista("compare", "run", "after", "--which", which, "--device", "cpu")
+    name = {"best": "best validation epoch", "last": "last epoch"}[which]
+    assert f"with the labels of after, 0 of them corrected; weights of the {name}" in " ".join(said.out.split())
+    following = said.out.split("Next: vista ")[1].split()
+    assert following == ["report", *(["after"] if changes else ["run", "after"]), "--open"]
+    assert vista(*following[:-1]).code == 0
 
 
 def test_files_are_sorted_only_on_request(vista: Vista, reviewed: Path, tmp_path: Path) -> None:
