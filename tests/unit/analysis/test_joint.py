@@ -141,4 +141,6 @@ def test_the_remedy_of_a_caution_is_the_same_after_any_number_of_epochs(
     caution = suspects.of_run(judged_run(tmp_path / "run", teacher=False, gap=gap, churn=churn)).caution
     assert caution is not None
     assert "epochs" not in caution
-    assert caution.endswith("Trust the ranking, not the number, or let `vista labels RUN --folds 5` estimate it.")
+    assert caution.endswith(
+        "Trust the ranking, not the number; `vista labels RUN --folds 5` estimates it from all samples."
+    )
