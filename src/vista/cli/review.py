@@ -107,8 +107,10 @@ def _print_end(session: Session) -> int:
         terminal.say("No decision was made.")
         terminal.say_next("vista", "review", session.folder.path)
         return 0
-    listed = ", ".join(f"{kind} {count:,}" for kind, count in counts.items())
-    terminal.say(f"{sum(counts.values()):,} decisions in {log.path}: {listed}")
+    skipped = counts.pop(decisions.SKIP, 0)
+    listed = [f"{kind} {count:,}" for kind, count in counts.items()]
+    left = f"; skipped, label unchanged: {skipped:,}" if skipped else ""
+    terminal.say(f"{sum(counts.values()):,} decisions in {log.path}: {', '.join(listed) or 'none'}{left}")
     first, *others = retrain.commands(session.folder, Path(log.path))
     terminal.say(f"Next: {first}")
     for command in others:
