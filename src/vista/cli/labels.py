@@ -21,7 +21,7 @@ from vista.cli.arguments import Output, parse
 from vista.cli.execute import execute
 from vista.cli.output_paths import TABLE, Kept, file_to_write, folder_to_write, trained_on, what_it_holds
 from vista.cli.review import open_finished
-from vista.review import retrain
+from vista.review import retrain, run_decisions
 from vista.runs.folder import RunFolder
 from vista.training.folds import fold_jobs
 
@@ -117,11 +117,20 @@ def run(argv: list[str]) -> int:
     _print(found, count, written)
     if corrected is not None:
         _print_corrected(flags, found, corrected)
-    if flags.run is not None and clean is None:
-        terminal.say_next("vista", "review", flags.run)
-    elif flags.run is not None:
-        terminal.say(f"Next: {retrain.train_command(RunFolder.open(flags.run), clean)}")
+    if flags.run is not None:
+        folder = RunFolder.open(flags.run)
+        following = _say_decided(folder, found, count)
+        terminal.say(f"Next: {following if clean is None else retrain.train_command(folder, clean)}")
     return 0
+
+
+def _say_decided(folder: RunFolder, found: LabelIssues, count: int) -> str:
+    """Say how many of the listed samples that look wrong are decided; returns the command that follows."""
+    doubted = found.ids[:count][found.is_doubted[:count]].tolist()
+    decided = run_decisions.count_decided(folder, doubted)
+    if decided is not None:
+        terminal.say(f"Decided: {decided:,} of the {len(doubted):,} listed samples with a score above 0.5")
+    return run_decisions.next_command(folder, decided is not None and decided == len(doubted))
 
 
 @dataclass(frozen=True)

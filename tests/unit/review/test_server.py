@@ -12,9 +12,9 @@ import anyio
 import pytest
 
 from vista.analysis import suspects
-from vista.cli.review import subject_of
 from vista.review import server
 from vista.review.decisions import DecisionLog, read
+from vista.review.run_decisions import subject_of
 from vista.review.samples import SampleViewer
 from vista.review.session import Filter, Session
 from vista.runs.folder import RunFolder
