@@ -43,6 +43,10 @@ def lines(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+def decided(run: Path) -> int:
+    return sum(kind != "skip" for kind in {line["id"]: line["decision"] for line in lines(run)}.values())
+
+
 def test_every_key(serve: Callable[[], Server], open_page: Callable[..., Any], run: Path) -> None:
     server = serve()
     page = open_page(server.address)
@@ -56,7 +60,9 @@ def test_every_key(serve: Callable[[], Server], open_page: Callable[..., Any], r
     page.keyboard.type("calf")
     assert page.locator("#found li").all_inner_texts() == ["cow & calf"]
     page.keyboard.press("Enter")
-    wait(page, "document.getElementById('progress').textContent.startsWith('5 of')")
+    wait(page, "document.getElementById('progress').textContent.startsWith('4 of')")
+    assert page.inner_text("#progress").split(",")[0].endswith("decided")
+    assert "1 skipped" in page.inner_text("#progress")
     assert [(line["id"], line["decision"]) for line in lines(run)] == made
     assert lines(run)[4]["label"] == 2
     assert lines(run)[0]["author"]
@@ -71,6 +77,7 @@ def test_every_key(serve: Callable[[], Server], open_page: Callable[..., Any], r
     press(page, "u")
     assert (shown(page), lines(run)[-1]["decision"]) == (made[-2][0], "undo")
     assert page.inner_text("#progress").startswith("3 of")
+    assert "skipped" not in page.inner_text("#progress")
     page.select_option("#status", "accept")
     wait(page, f"document.getElementById('one').dataset.id === '{made[0][0]}'")
     assert page.inner_text("#decided") == "Decided: accepted"
@@ -184,8 +191,44 @@ def test_an_end_is_announced(serve: Callable[[], Server], open_page: Callable[..
         before = page.inner_text("#progress")
         page.keyboard.press("e")
         page.keyboard.press("s")
-        wait(page, f"!document.getElementById('progress').textContent.startsWith('{before}')")
-    assert "All samples that match the filters are decided" in page.inner_text("#empty")
+        text = "document.getElementById('progress').textContent"
+        wait(page, f"{text} !== '{before}' && !{text}.includes('selected')")
+    total = page.inner_text("#progress").split(" of ")[1].split()[0]
+    assert page.inner_text("#progress") == f"0 of {total} decided, {total} skipped"
+    assert page.inner_text("#empty").startswith(f"0 decided, {total} skipped: choose the status skipped")
+    page.click("#finish")
+    page.wait_for_selector("#end[open]")
+    assert page.inner_text("#end-text").startswith("0 decisions are saved")
+    assert f"Skipped, label unchanged: {total}." in page.inner_text("#end-text")
+
+
+def test_the_sample_just_decided_is_the_previous_one(
+    serve: Callable[[], Server], open_page: Callable[..., Any], run: Path
+) -> None:
+    page = open_page(serve().address)
+    first = shown(page)
+    press(page, "a")
+    second = shown(page)
+    press(page, "ArrowLeft")
+    assert (shown(page), page.inner_text("#decided")) == (first, "Decided: accepted")
+    assert not page.is_visible("#message")
+    press(page, "k")
+    assert shown(page) == second
+    assert [line["decision"] for line in lines(run)] == ["accept", "keep"], "decided anew"
+    press(page, "ArrowLeft")
+    assert page.inner_text("#decided") == "Decided: kept"
+    press(page, "ArrowRight")
+    assert shown(page) == second
+    press(page, "ArrowLeft")
+    page.keyboard.press("u")
+    wait(page, "document.getElementById('decided').textContent === ''")
+    assert (shown(page), page.inner_text("#progress")[:4]) == (first, "0 of")
+    page.keyboard.press("u")
+    page.wait_for_selector("#message:not([hidden])")
+    assert "nothing to undo" in page.inner_text("#message")
+    page.keyboard.press("g")
+    page.wait_for_selector(".card")
+    assert not page.is_visible("#message"), "it was about the other view"
 
 
 def test_two_tabs(serve: Callable[[], Server], open_page: Callable[..., Any], run: Path) -> None:
@@ -224,7 +267,7 @@ def test_two_hundred_decisions_survive_ten_kills(
     for attempt in range(11):
         server = serve()
         page = open_page(server.address)
-        assert page.inner_text("#progress").startswith(f"{len({line['id'] for line in lines(run)})} of")
+        assert page.inner_text("#progress").startswith(f"{decided(run)} of")
         for _ in range(20 if attempt < 10 else 200 - len(counted)):
             key, sample = str(generator.choice(list(kinds))), shown(page)
             press(page, key)

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from vista.analysis import suspects
 from vista.analysis.joint import Labels
 from vista.analysis.suspects import LabelIssues
@@ -23,7 +25,9 @@ MOST_PAIRS = 100  # most frequent confusions in the list
 FIELDS = ("id", "given", "given_name", "suggested", "suggested_name", "score")
 
 
-def corrected(given: Labels, found: LabelIssues, count: int, *, drop: bool = False) -> Labels:
+def corrected(
+    given: Labels, found: LabelIssues, count: int, *, drop: bool = False, kept: Labels | None = None
+) -> Labels:
     """Correct the most suspect labels.
 
     Args:
@@ -31,23 +35,23 @@ def corrected(given: Labels, found: LabelIssues, count: int, *, drop: bool = Fal
         found: Ranked suspects.
         count: Number of suspects to change.
         drop: Mark them as unlabelled (-1) instead. Otherwise a label changes only where its suggestion is more likely.
+        kept: Ids of samples whose label stays.
 
     Returns:
         A copy of the labels with the changes.
     """
-    labels, listed = given.copy(), slice(count)
-    if drop:
-        labels[found.ids[listed]] = -1
-    else:
-        doubted = found.is_doubted[listed]
-        labels[found.ids[listed][doubted]] = found.suggested[listed][doubted]
+    labels = given.copy()
+    changes = np.ones(count, dtype=bool) if drop else found.is_doubted[:count]
+    if kept is not None:
+        changes = changes & ~np.isin(found.ids[:count], kept)
+    labels[found.ids[:count][changes]] = -1 if drop else found.suggested[:count][changes]
     return labels
 
 
 def write_label_file(
     path: Path, labels: Labels, files: Sequence[str] | None = None, classes: Sequence[str] = ()
 ) -> None:
-    """Write the CSV ``id,label`` of every sample that ``--noise file:PATH`` reads.
+    """Write the CSV ``id,label`` of every sample that ``--labels`` and ``--noise file:PATH`` read.
 
     For data in files a third column names the file of each sample, so that changed data are detected. Where class names
     are numbers of other classes, the label column is called ``number``.

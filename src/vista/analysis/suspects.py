@@ -388,7 +388,10 @@ def _caution(
     by_training: Group | None,
     alike: Group | None,
 ) -> str | None:
-    """Why the estimated number of wrong labels may be off: the network was trained too long or too briefly."""
+    """Why the estimated number of wrong labels may be off: the network was trained too long or too briefly.
+
+    It names no number of epochs: on few samples, one may be too small and the next too large.
+    """
     if by_training is not None and (by_training.probs[np.arange(len(by_training.ids)), by_training.given] == 1).all():
         return "The predictions for training samples equal the given labels: train for more epochs."
     if alike is None:
@@ -403,17 +406,20 @@ def _caution(
         return None
     last, before, own = kept.classes[-1][labelled], kept.classes[-2][labelled], given[train][labelled]
     fit, accuracy = float(np.mean(last == own)), float(np.mean(kept.logits["last.val"].argmax(axis=1) == given[val]))
+    is_cross_validated = by_training is None
+    remedy = "Trust the ranking, not the number" + (
+        "." if is_cross_validated else "; `vista labels RUN --folds 5` estimates it from all samples."
+    )
     if fit - accuracy > MEMORISED:
         return (
             f"The network is overtrained for this estimate: it predicts {100 * fit:.0f} % of the given training "
-            f"labels, but {100 * accuracy:.0f} % of the validation labels. Train for fewer epochs, or with a method "
-            "that resists wrong labels."
+            f"labels, but {100 * accuracy:.0f} % of the validation labels. {remedy}"
         )
     changed = float(np.mean(last != before))
     if changed > UNSETTLED:
         return (
             f"The network is undertrained for this estimate: {100 * changed:.0f} % of the training predictions changed "
-            "in the last epoch, and its errors count as wrong labels. Train for more epochs."
+            f"in the last epoch, and its errors count as wrong labels. {remedy}"
         )
     return None
 

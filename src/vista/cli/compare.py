@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 from rich.table import Table
 from rich.text import Text
 
+from vista.analysis.groups import read_runs
 from vista.cli import errors, terminal
 from vista.cli.arguments import On, Output, Preset, given_fields, parse, train_config, training_flags
 from vista.cli.execute import execute, show_choice
@@ -188,7 +190,8 @@ def _compare_two(flags: CompareRuns) -> int:
         print(json.dumps({"before": str(before.path), "after": str(after.path), **_values_of(found)}, allow_nan=False))
         return 0
     corrected = "" if found.changed is None else f", {found.changed:,} of them corrected"
-    title = f"{found.samples:,} test samples with the labels of {after.path}{corrected}"
+    weights = {"best": "best validation epoch", "last": "last epoch"}[flags.which]
+    title = f"{found.samples:,} test samples with the labels of {after.path}{corrected}; weights of the {weights}"
     columns = ("run", "accuracy %", "ECE %", "NLL")
     results = [(str(before.path), found.before), (str(after.path), found.after)]
     if found.before_uncorrected is not None and found.changed:
@@ -204,8 +207,16 @@ def _compare_two(flags: CompareRuns) -> int:
         out.print(
             f"{found.left_out:,} test samples are not counted: {before.path} was trained on them.", soft_wrap=True
         )
-    terminal.say_next("vista", "report", before.path, after.path, "--open")
+    terminal.say_next("vista", "report", *_drawn_together(before, after), "--open")
     return 0
+
+
+def _drawn_together(before: RunFolder, after: RunFolder) -> list[Path]:
+    """Both runs, or the second alone where their validation sets differ, as after labels were corrected."""
+    try:
+        return [run.path for run in read_runs([before.path, after.path])]
+    except ValueError:
+        return [after.path]
 
 
 def _values_of(found: Any) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from rich.progress import track
 from vista.analysis import suspect_files
 from vista.cli import terminal
 from vista.cli.output_paths import TABLE, file_to_write, trained_on
-from vista.cli.review import subject_of
 from vista.files import shell
 from vista.review import decisions, retrain, samples, sorting
 from vista.review.decisions import Decision, Labels
+from vista.review.run_decisions import subject_of
 from vista.review.sorting import Step
 from vista.runs.folder import RunFolder
 from vista.training.samples import load_source

@@ -8,10 +8,10 @@ from pathlib import Path
 from vista.analysis.suspects import LabelIssues
 from vista.cli import terminal
 from vista.cli.output_paths import file_to_write, trained_on
-from vista.cli.review import subject_of
 from vista.files import atomic
 from vista.review import decisions, label_studio
 from vista.review.decisions import DecisionLog
+from vista.review.run_decisions import subject_of
 from vista.review.samples import SampleViewer
 from vista.runs.folder import RunFolder
 

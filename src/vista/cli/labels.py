@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import tyro
 
 from vista.analysis import probability_files, suspect_files, suspects
@@ -19,6 +21,7 @@ from vista.cli.arguments import Output, parse
 from vista.cli.execute import execute
 from vista.cli.output_paths import TABLE, Kept, file_to_write, folder_to_write, trained_on, what_it_holds
 from vista.cli.review import open_finished
+from vista.review import retrain, run_decisions
 from vista.runs.folder import RunFolder
 from vista.training.folds import fold_jobs
 
@@ -50,9 +53,10 @@ class Labels:
     out: Annotated[str | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="")] = None
     """Folder for the lists; default: the run folder, or with --probs the working directory."""
     clean: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
-    """Write all labels, with the listed ones corrected, to a CSV file for --noise file:FILE."""
+    """Write all labels to a CSV file for `vista train --labels FILE --split-from RUN`, the most suspect ones corrected:
+    as many as are listed, or after a caution the lower end of the interval. Test labels of RUN stay as given."""
     drop: bool = False
-    """With --clean: mark the listed samples as unlabelled (-1) instead of correcting them."""
+    """With --clean: mark the most suspect samples as unlabelled (-1) instead of correcting them."""
     folds: Annotated[int | None, tyro.conf.arg(metavar="K", help_behavior_hint="")] = None
     """Train K copies of the run, each without one part of the samples, and judge every sample by the copy that was not
     trained on it. Takes K times as long as the run; finished copies are kept in RUN/folds and used from then on."""
@@ -76,7 +80,7 @@ class Labels:
 def run(argv: list[str]) -> int:
     flags = parse(Labels, argv, "labels", ABOUT)
     if flags.drop and flags.clean is None:
-        raise ValueError("drop requires --clean FILE, the file in which the listed samples become unlabelled")
+        raise ValueError("drop requires --clean FILE, the file in which the most suspect samples become unlabelled")
     if flags.decisions is not None:
         return _write_decided(flags)
     for name in ("to_label_studio", "from_label_studio"):
@@ -102,27 +106,74 @@ def run(argv: list[str]) -> int:
     suspect_files.write_json(written[1], found, count)
     if flags.to_label_studio is not None and flags.run is not None:
         written += label_studio.write(RunFolder.open(flags.run), found, count, flags.to_label_studio)
+    corrected = None
     if clean is not None:
-        labels = suspect_files.corrected(given, found, count, drop=flags.drop)
-        suspect_files.write_label_file(clean, labels, found.files, found.classes)
+        corrected = _write_corrected(flags, found, given, count, clean)
         written.append(clean)
-        believed = 0 if flags.drop else count - int(found.is_doubted[:count].sum())
-        if believed:
-            warnings.warn(
-                f"{believed:,} of the {count:,} listed samples keep their label: no other class is more likely",
-                stacklevel=2,
-            )
     if flags.json:
-        print(json.dumps({**_source(flags), **suspect_files.report(found, count)}, allow_nan=False))
+        values = {} if corrected is None else {"clean": str(clean), **dataclasses.asdict(corrected)}
+        print(json.dumps({**_source(flags), **suspect_files.report(found, count), **values}, allow_nan=False))
         return 0
     _print(found, count, written)
-    if flags.run is not None and clean is None:
-        terminal.say_next("vista", "review", flags.run)
-    elif flags.run is not None:
-        terminal.say_next(
-            "vista", "train", "--data", RunFolder(Path(flags.run)).config().data, "--noise", f"file:{clean}"
-        )
+    if corrected is not None:
+        _print_corrected(flags, found, corrected)
+    if flags.run is not None:
+        folder = RunFolder.open(flags.run)
+        following = _say_decided(folder, found, count)
+        terminal.say(f"Next: {following if clean is None else retrain.train_command(folder, clean)}")
     return 0
+
+
+def _say_decided(folder: RunFolder, found: LabelIssues, count: int) -> str:
+    """Say how many of the listed samples that look wrong are decided; returns the command that follows."""
+    doubted = found.ids[:count][found.is_doubted[:count]].tolist()
+    decided = run_decisions.count_decided(folder, doubted)
+    if decided is not None:
+        terminal.say(f"Decided: {decided:,} of the {len(doubted):,} listed samples with a score above 0.5")
+    return run_decisions.next_command(folder, decided is not None and decided == len(doubted))
+
+
+@dataclass(frozen=True)
+class Corrected:
+    """What ``--clean`` did: labels considered, changed, and test labels among them that stay as given."""
+
+    most_suspect: int
+    changed: int
+    test_labels_kept: int
+
+
+def _write_corrected(flags: Labels, found: LabelIssues, given: GivenLabels, count: int, clean: Path) -> Corrected:
+    """Write the label file for ``--clean``.
+
+    The run's own suggestions for its test labels would make any later comparison circular, so these stay.
+    """
+    if found.caution is not None and flags.top is None and flags.min_score is None:
+        count = found.interval[0]
+    kept = np.array([], dtype=np.int64)
+    if flags.run is not None:
+        split = RunFolder.open(flags.run).split()
+        kept = np.setdiff1d(np.flatnonzero(given >= 0), np.concatenate([split.train, split.val]))
+    labels = suspect_files.corrected(given, found, count, drop=flags.drop, kept=kept)
+    suspect_files.write_label_file(clean, labels, found.files, found.classes)
+    tested, changed = int(np.isin(found.ids[:count], kept).sum()), int((labels != given).sum())
+    if believed := count - tested - changed:
+        warnings.warn(
+            f"{believed:,} of the {count:,} most suspect samples keep their label: no other class is more likely",
+            stacklevel=2,
+        )
+    return Corrected(count, changed, tested)
+
+
+def _print_corrected(flags: Labels, found: LabelIssues, made: Corrected) -> None:
+    why = ""
+    if flags.top is None and flags.min_score is None:
+        number = "estimate" if found.caution is None else "lower end of the interval, because of the caution"
+        why = f" (the {number}; --top K takes another number)"
+    tests = f"; {made.test_labels_kept:,} are test labels and stay as given" if made.test_labels_kept else ""
+    terminal.say(
+        f"{'Dropped' if flags.drop else 'Corrected'} {made.changed:,} of the {made.most_suspect:,} most suspect "
+        f"labels{why}{tests}"
+    )
 
 
 def _cross_validate(flags: Labels, count: int) -> None:

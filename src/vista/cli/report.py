@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from vista.analysis import suspect_files
 from vista.analysis.groups import group_runs, read_runs
 from vista.analysis.runs import Run
 from vista.cli import terminal
@@ -18,8 +19,10 @@ from vista.cli.arguments import parse, peek
 from vista.cli.output_paths import PAGE, file_to_write, folder_to_write
 from vista.report import drawing
 from vista.report.page import write_page
-from vista.report.payload import counted, judging_runs
+from vista.report.payload import MOST_SUSPECTS, after_review, counted, judging_runs
 from vista.report.watch import watch
+from vista.review import decisions, run_decisions
+from vista.runs.folder import RunFolder
 
 ABOUT = """Write one self-contained HTML page of the runs, or their figures as files.
 
@@ -63,11 +66,17 @@ def run(argv: list[str]) -> int:
             _open(page)
         judging = [run for run in judging_runs(group_runs(runs)) if run.metrics is not None]
         if judging:
-            terminal.say_next("vista", "review", judging[0].path)
+            terminal.say(f"Next: {_review_command(RunFolder(judging[0].path))}")
         elif not flags.open:
             terminal.say_next("vista", "report", *map(Path, flags.runs), "--open")
     _write_figures(flags, runs, figures)
     return 0
+
+
+def _review_command(run: RunFolder) -> str:
+    """The command that reviews the suspects or, if all are decided, uses the decisions."""
+    found = suspect_files.run_report(run, MOST_SUSPECTS) if (run.path / decisions.FILE).exists() else None
+    return run_decisions.next_command(run, is_decided=False) if found is None else after_review(run, found)[1]
 
 
 def _page(flags: Report) -> Path:

@@ -14,11 +14,11 @@ from vista.analysis import suspects
 from vista.cli import terminal
 from vista.cli.arguments import parse
 from vista.review import decisions, retrain
-from vista.review.decisions import DecisionLog, Subject
+from vista.review.decisions import DecisionLog
+from vista.review.run_decisions import subject_of, taken_over
 from vista.review.samples import SampleViewer
 from vista.review.session import Session
 from vista.runs.folder import RunFolder
-from vista.training.resolve import identity
 
 ABOUT = """Open a page in the browser to go through the labels that look wrong, and decide.
 
@@ -55,6 +55,9 @@ def run(argv: list[str]) -> int:
         viewer = SampleViewer(folder, flags.root)
         log = DecisionLog(folder.path / decisions.FILE, subject_of(folder))
         try:
+            if not log.revisions and (earlier := taken_over(folder)):
+                log.append(earlier)
+                terminal.say(f"{len(earlier):,} samples were decided in the review of {folder.config().split_from}")
             session = Session(folder, found, log, viewer, flags.author or decisions.user())
             _print_start(session)
             with suppress(KeyboardInterrupt):
@@ -74,12 +77,6 @@ def open_finished(path: str) -> RunFolder:
             f"`{folder.resume_command()}` continues it"
         )
     return folder
-
-
-def subject_of(folder: RunFolder) -> Subject:
-    """What decisions about a run refer to."""
-    data = folder.data()
-    return Subject(identity(folder.config()), data.inputs_hash, data.classes, folder.labels().given, data.files)
 
 
 def _print_start(session: Session) -> None:
@@ -107,8 +104,10 @@ def _print_end(session: Session) -> int:
         terminal.say("No decision was made.")
         terminal.say_next("vista", "review", session.folder.path)
         return 0
-    listed = ", ".join(f"{kind} {count:,}" for kind, count in counts.items())
-    terminal.say(f"{sum(counts.values()):,} decisions in {log.path}: {listed}")
+    skipped = counts.pop(decisions.SKIP, 0)
+    listed = [f"{kind} {count:,}" for kind, count in counts.items()]
+    left = f"; skipped, label unchanged: {skipped:,}" if skipped else ""
+    terminal.say(f"{sum(counts.values()):,} decisions in {log.path}: {', '.join(listed) or 'none'}{left}")
     first, *others = retrain.commands(session.folder, Path(log.path))
     terminal.say(f"Next: {first}")
     for command in others:

@@ -13,8 +13,8 @@ from vista.analysis import suspect_files
 from vista.analysis.groups import Group, common_labels, group_runs
 from vista.analysis.runs import Run
 from vista.analysis.table import COLUMNS, Row, comparison
-from vista.files import shell
 from vista.report import figures, images, sample_paths, series, style, summary
+from vista.review import run_decisions
 from vista.runs import folder
 from vista.runs.folder import RunFolder
 from vista.runs.predictions import FILE as PREDICTIONS
@@ -229,8 +229,19 @@ def _suspects_note(run: Run, able: int, found: dict[str, Any], shown: int) -> st
     if found["estimated"] > shown:
         note += f". The first {shown} are shown; the command vista labels writes all"
     if run.metrics is not None:
-        note += f". To decide about them: {_isolated(shell.command('vista', 'review', run.path))}"
+        said, command = after_review(RunFolder(run.path), found)
+        note += f"{said}: {_isolated(command)}"
     return note
+
+
+def after_review(run: RunFolder, found: dict[str, Any]) -> tuple[str, str]:
+    """How many of the suspects of a report are decided, and the command that follows."""
+    doubted = [row["id"] for row in found["suspects"] if row["score"] > 0.5]
+    decided = run_decisions.count_decided(run, doubted)
+    is_over = decided == len(doubted) and found["estimated"] <= len(found["suspects"])
+    said = "" if decided is None else f". {decided:,} of the {len(doubted):,} with a score above 0.5 are decided"
+    said += ". To use the decisions" if is_over else ". To decide about them"
+    return said, run_decisions.next_command(run, is_over)
 
 
 def _plain(value: Any) -> Any:

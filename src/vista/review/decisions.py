@@ -212,6 +212,12 @@ def corrected(given: Labels, decisions: Mapping[int, Decision]) -> Labels:
     return labels
 
 
+def decided_and_skipped(decisions: Mapping[int, Decision]) -> tuple[int, int]:
+    """Number of samples that were decided, and of those that were skipped to decide later."""
+    skipped = sum(each.decision == SKIP for each in decisions.values())
+    return len(decisions) - skipped, skipped
+
+
 def summary(decisions: Mapping[int, Decision]) -> dict[str, int]:
     """Number of decisions by kind."""
     counts = Counter(each.decision for each in decisions.values())

@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from vista.review import retrain
+from vista.review import decisions, retrain
 from vista.review.session import STATUS, Conflict, Filter, Session
 
 HOST = "127.0.0.1"
@@ -131,7 +131,8 @@ def make_app(session: Session, token: str, port: int, finish: Callable[[], None]
 
     async def end(_request: Request) -> Response:
         commands = retrain.commands(session.folder, session.log.path)
-        answer = {"decided": len(session.log.current), "file": str(session.log.path), "commands": commands}
+        decided, skipped = decisions.decided_and_skipped(session.log.current)
+        answer = {"decided": decided, "skipped": skipped, "file": str(session.log.path), "commands": commands}
         return JSONResponse(answer, background=BackgroundTask(finish))
 
     routes = [Route(f"/{token}/{path}", _asset(*file)) for path, file in ASSETS.items()]

@@ -17,6 +17,7 @@ from vista.runs.folder import RunFolder
 from vista.runs.predictions import FILE as PREDICTIONS
 
 MOST_ROWS = 200
+MOST_PAIRS = 200
 STATUS = ("undecided", *decisions.KINDS[:-1])  # a position is the number of the status
 DEFAULT_SCORE = 0.5
 
@@ -74,7 +75,6 @@ class Session:
     def start(self) -> dict[str, Any]:
         """What the page needs once."""
         found = self.found
-        pairs = [{"given": given, "suggested": true, "count": round(count)} for given, true, count in found.pairs()]
         return {
             "run": self.folder.path.name,
             "data": self.folder.data().name,
@@ -84,9 +84,17 @@ class Session:
             "interval": list(found.interval),
             "is_image": self.viewer.is_image,
             "epochs": 0 if self._history is None else len(self._history),
-            "pairs": [pair for pair in pairs if pair["count"]][:50],
+            "pairs": self._pairs(),
             "caution": found.caution,
         }
+
+    def _pairs(self) -> list[dict[str, int]]:
+        """Pairs of given and suggested class, those with the most samples in the list first."""
+        listed = self._mask(Filter())
+        pairs = np.stack([self.found.given[listed], self.found.suggested[listed]], axis=1)
+        kinds, counts = np.unique(pairs, axis=0, return_counts=True)
+        order = np.argsort(-counts, kind="stable")[:MOST_PAIRS]
+        return [{"given": int(kinds[k, 0]), "suggested": int(kinds[k, 1]), "count": int(counts[k])} for k in order]
 
     def rows(self, which: Filter, *, after: int = -1, before: int | None = None, limit: int = 20) -> dict[str, Any]:
         """Suspects after a rank, or the ones before it, that pass a filter, and how many there are in all."""
@@ -100,11 +108,13 @@ class Session:
             begin = int(np.searchsorted(passing, after, side="right"))
             chosen = passing[begin : begin + limit]
         whole = self._mask(Filter(which.given, which.suggested, which.low, which.high))
+        skipped = self.status == STATUS.index(decisions.SKIP)
         return {
             "rows": [self.row(int(rank)) for rank in chosen],
             "matching": len(passing),
             "total": int(whole.sum()),
-            "decided": int((whole & (self.status > 0)).sum()),
+            "decided": int((whole & (self.status > 0) & ~skipped).sum()),
+            "skipped": int((whole & skipped).sum()),
         }
 
     def row(self, rank: int) -> dict[str, Any]:

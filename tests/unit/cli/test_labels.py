@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from vista.analysis.suspects import of_run
 from vista.runs.folder import RunFolder
 
 from .conftest import Vista
@@ -36,7 +37,7 @@ def test_ids_are_places_in_a_file_that_has_no_test_samples(vista: Vista, given: 
 
 
 def test_a_label_file_names_samples_by_the_same_ids(vista: Vista, given: np.ndarray) -> None:
-    """What ``--clean`` writes has every sample, and changes those alone that were listed."""
+    """What ``--clean`` writes has every sample, and changes those alone that were listed and not tested."""
     given[:5] = (given[:5] + 1) % 3  # wrong, so that other classes are more likely
     np.savez("own.npz", x=np.load("own.npz")["x"], y=given)
     words = [word if word != "3" else "12" for word in TINY]
@@ -45,10 +46,71 @@ def test_a_label_file_names_samples_by_the_same_ids(vista: Vista, given: np.ndar
     with open("clean.csv", newline="") as file:
         clean = {int(row["id"]): int(row["label"]) for row in csv.DictReader(file)}
     assert sorted(clean) == list(range(COUNT))
-    assert {place for place in clean if clean[place] != given[place]} == {row["id"] for row in listed}
+    changed = {row["id"] for row in listed} - set(held_out(RunFolder.open("run")))
+    assert {place for place in clean if clean[place] != given[place]} == changed
     words = ("--data", "npz:own.npz", "--noise", "file:clean.csv", "--method", "ce", "--out", "again", *TINY)
     assert vista("train", *words).code == 0
     assert RunFolder.open("again").labels().given.tolist() == [clean[place] for place in range(COUNT)]
+
+
+@pytest.fixture
+def unsure(vista: Vista, tmp_path: Path) -> RunFolder:
+    """A run on a few hardly separable samples without a test set of their own: its estimate has a caution."""
+    generator = np.random.default_rng(5)
+    labels = generator.permutation(np.arange(COUNT) % 3)
+    np.savez("own.npz", x=np.eye(3)[labels] + generator.normal(size=(COUNT, 3)), y=labels)
+    words = ("--network", "mlp", "--epochs", "40", "--batch-size", "8", "--lr", "0.1", "--device", "cpu", "--quiet")
+    assert vista("train", "--data", "npz:own.npz", "--method", "ce", "--out", "run", *words).code == 0
+    return RunFolder.open("run")
+
+
+def labels_in(path: str) -> np.ndarray:
+    with open(path, newline="") as file:
+        return np.array([int(row["label"]) for row in csv.DictReader(file)])
+
+
+def held_out(folder: RunFolder) -> np.ndarray:
+    split = folder.split()
+    return np.setdiff1d(np.arange(COUNT), np.concatenate([split.train, split.val]))
+
+
+@pytest.mark.filterwarnings("ignore:.* most suspect samples keep their label")
+def test_suggestions_leave_test_labels_alone_and_are_few_after_a_caution(vista: Vista, unsure: RunFolder) -> None:
+    """A test label that the run suggests itself would make the comparison circular."""
+    found = of_run(unsure)
+    low = found.interval[0]
+    assert found.caution is not None
+    assert 0 < low < found.estimated
+    out = " ".join(vista("labels", "run", "--clean", "clean.csv").out.split())
+    changed = np.flatnonzero(labels_in("clean.csv") != unsure.labels().given)
+    first = found.ids[:low]
+    assert sorted(changed) == sorted(np.setdiff1d(first[found.is_doubted[:low]], held_out(unsure)))
+    kept = len(np.intersect1d(first, held_out(unsure)))
+    assert kept > 0
+    assert (
+        f"Corrected {len(changed)} of the {low} most suspect labels (the lower end of the interval, because of the "
+        f"caution; --top K takes another number); {kept} are test labels and stay as given" in out
+    )
+    said = json.loads(vista("labels", "run", "--top", str(COUNT), "--clean", "clean.csv", "--json").out)
+    changed = np.flatnonzero(labels_in("clean.csv") != unsure.labels().given)
+    assert sorted(changed) == sorted(np.setdiff1d(found.ids[found.is_doubted], held_out(unsure)))
+    assert (said["clean"], said["changed"], said["test_labels_kept"]) == (
+        "clean.csv", len(changed), len(held_out(unsure))
+    )  # fmt: skip
+    assert vista("labels", "run", "--top", str(COUNT), "--clean", "clean.csv", "--drop").code == 0
+    assert sorted(np.flatnonzero(labels_in("clean.csv") >= 0)) == sorted(held_out(unsure))
+
+
+@pytest.mark.filterwarnings("ignore:.* most suspect samples keep their label")
+def test_what_follows_suggestions_keeps_the_split(vista: Vista, unsure: RunFolder) -> None:
+    said = vista("labels", "run", "--clean", "clean.csv")
+    following = said.out.split("Next: vista ")[1].split()
+    assert following[:3] == ["train", "--data", "npz:own.npz"]
+    assert following[-6:] == ["--labels", "clean.csv", "--split-from", "run", "--out", "run-corrected"]
+    assert vista(*following, "--device", "cpu", "--quiet").code == 0
+    again = RunFolder.open("run-corrected")
+    assert np.array_equal(held_out(again), held_out(unsure))
+    assert json.loads(vista("compare", "run", "run-corrected", "--device", "cpu", "--json").out)["changed"] == 0
 
 
 def test_noise_is_drawn_for_the_samples_that_are_not_tested(vista: Vista, given: np.ndarray) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,8 +13,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vista.cli.review import subject_of
+from vista.analysis.suspects import of_run
 from vista.review.decisions import Decision, DecisionLog
+from vista.review.run_decisions import subject_of
 from vista.runs.folder import RunFolder
 
 from .conftest import Vista
@@ -60,7 +62,23 @@ def test_decided_labels_train_again(vista: Vista, reviewed: Path) -> None:
     assert compared["samples"] == len(again.data().files) - len(again.split().train) - len(again.split().val)
     said = vista("compare", "run", "run-corrected", "--device", "cpu")
     assert "test samples with the labels of run-corrected" in said.out
-    assert "Next: vista report run run-corrected --open" in said.out
+
+
+@pytest.mark.parametrize("which", ["best", "last"])
+@pytest.mark.parametrize("changes", [False, True])
+def test_what_follows_a_comparison_works(vista: Vista, reviewed: Path, changes: bool, which: str) -> None:
+    """Runs whose validation labels differ cannot be drawn together."""
+    given, val = RunFolder.open("run").labels().given, RunFolder.open("run").split().val
+    label = 1 - given[val[0]] if changes else given[val[0]]
+    Path("labels.csv").write_text(f"id,label\n{val[0]},{label}\n")
+    words = ("--data", "folder:photos", "--labels", "labels.csv", "--split-from", "run", "--out", "after", *TINY)
+    assert vista("train", *words).code == 0
+    said = vista("compare", "run", "after", "--which", which, "--device", "cpu")
+    name = {"best": "best validation epoch", "last": "last epoch"}[which]
+    assert f"with the labels of after, 0 of them corrected; weights of the {name}" in " ".join(said.out.split())
+    following = said.out.split("Next: vista ")[1].split()
+    assert following == ["report", *(["after"] if changes else ["run", "after"]), "--open"]
+    assert vista(*following[:-1]).code == 0
 
 
 def test_files_are_sorted_only_on_request(vista: Vista, reviewed: Path, tmp_path: Path) -> None:
@@ -147,3 +165,64 @@ def test_without_a_browser_the_address_is_printed(
     assert "Review page: http://127.0.0.1:1/key/\n" in said.out
     assert "No web browser was found: open the address in one on this machine." in said.out
     assert "Next: vista labels run --decisions run/decisions.jsonl --clean labels.csv" in said.out
+
+
+def decide(name: str, decision: str) -> list[int]:
+    """Decide about all suspects of a run that look wrong; returns their ids."""
+    folder, found = RunFolder.open(name), of_run(RunFolder.open(name))
+    ids = found.ids[found.is_doubted].tolist()
+    suggested = dict(zip(found.ids.tolist(), found.suggested.tolist(), strict=True))
+    given, content = folder.labels().given, folder.content_hashes()
+    label = {"accept": suggested.get, "keep": given.__getitem__, "skip": lambda sample: None}[decision]
+    made = [
+        Decision(each, decision, None if (k := label(each)) is None else int(k), int(given[each]), None, content[each])
+        for each in ids
+    ]
+    log = DecisionLog(folder.path / "decisions.jsonl", subject_of(folder))
+    log.append(made)
+    log.close()
+    return ids
+
+
+def test_what_is_decided_is_counted_and_leads_on(vista: Vista, reviewed: Path) -> None:
+    reviewed.unlink()
+    ids = decide("run", "skip")
+    for command in ("labels", "report"):
+        assert "Next: vista review run\n" in vista(command, "run").out, "skipped is not decided"
+    assert f"0 of the {len(ids)}" in vista("labels", "run", "--top", "40").out
+    decide("run", "accept")
+    said = vista("labels", "run", "--top", "40")
+    assert f"Decided: {len(ids)} of the {len(ids)} listed samples with a score above 0.5\n" in said.out
+    following = "Next: vista labels run --decisions run/decisions.jsonl --clean labels.csv\n"
+    for command in ("labels", "report"):
+        assert following in vista(command, "run").out
+    assert re.search(
+        r"\. \d+ of the \d+ with a score above 0\.5 are decided\. To use", Path("run/report.html").read_text()
+    )
+    reviewed.unlink()
+    assert "Decided:" not in vista("labels", "run").out
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_review_after_a_retraining_starts_with_the_decisions(
+    vista: Vista, reviewed: Path, moved: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A corrected or confirmed sample need not be decided again; a photo that was moved is found by its content."""
+    reviewed.unlink()
+    ids = decide("run", "accept")
+    assert vista("labels", "run", "--decisions", "run/decisions.jsonl", "--clean", "labels.csv").code == 0
+    words = ("--data", "folder:photos", "--labels", "labels.csv")
+    if moved:
+        assert vista("labels", "run", "--decisions", "run/decisions.jsonl", "--move", "--apply").code == 0
+        words = words[:2]
+    assert vista("train", *words, "--split-from", "run", "--out", "after", *TINY).code == 0
+    shown = []
+    monkeypatch.setattr("vista.review.server.serve", lambda session, opened, ready: shown.append(session))
+    said = vista("review", "after")
+    assert f"{len(ids)} samples were decided in the review of run" in said.out
+    after, before = RunFolder.open("after"), RunFolder.open("run")
+    found = shown[0].found
+    decided = {after.content_hashes()[each] for each, status in zip(found.ids, shown[0].status, strict=True) if status}
+    assert decided == {before.content_hashes()[each] for each in ids}
+    assert {each.decision for each in shown[0].log.current.values()} == {"keep"}
+    assert "samples were decided in the review of" not in vista("review", "after").out, "only once"

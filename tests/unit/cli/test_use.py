@@ -576,7 +576,7 @@ def test_listed_labels_that_are_believed_stay_and_this_is_reported(vista: Vista,
     said = vista("labels", str(trained), "--top", str(labelled), "--clean", "clean.csv", "--json")
     believed = sum(row["score"] <= 0.5 for row in json.loads(said.out)["suspects"])
     assert believed > 0
-    note = f"{believed:,} of the {labelled:,} listed samples keep their label: no other class is more likely"
+    note = f"{believed:,} of the {labelled:,} most suspect samples keep their label: no other class is more likely"
     assert said.err == f"vista: note: {note}\n"
     with open("clean.csv") as file:
         labels = [int(row["label"]) for row in csv.DictReader(file)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,9 +12,9 @@ import anyio
 import pytest
 
 from vista.analysis import suspects
-from vista.cli.review import subject_of
 from vista.review import server
 from vista.review.decisions import DecisionLog, read
+from vista.review.run_decisions import subject_of
 from vista.review.samples import SampleViewer
 from vista.review.session import Filter, Session
 from vista.runs.folder import RunFolder
@@ -178,8 +179,26 @@ def test_rows_follow_the_filters(client: Client) -> None:
     assert [row["id"] for row in session.rows(Filter(low=0.0, status="skip"))["rows"]] == [first["id"]]
     left = session.rows(Filter(low=0.0, status="undecided"), limit=100)
     assert first["id"] not in [row["id"] for row in left["rows"]]
-    assert (left["total"], left["decided"]) == (len(session.found), 1)
+    assert (left["total"], left["decided"], left["skipped"]) == (len(session.found), 0, 1)
     assert session.rows(Filter(low=0.0), before=3, limit=2)["rows"][0]["rank"] == 1
+
+
+def test_pairs_count_the_listed_samples(client: Client) -> None:
+    session = client.session
+    listed = [(row["given"], row["suggested"]) for row in session.rows(Filter(), limit=100)["rows"]]
+    counted = {(pair["given"], pair["suggested"]): pair["count"] for pair in session.start()["pairs"]}
+    assert counted == Counter(listed)
+    assert list(counted.values()) == sorted(counted.values(), reverse=True)
+
+
+def test_skipped_samples_are_not_decided(client: Client) -> None:
+    session = client.session
+    first, second = session.found.ids[:2].tolist()
+    client.decide({"id": first, "decision": "skip", "seen": 0}, {"id": second, "decision": "keep", "seen": 0})
+    shown = session.rows(Filter(low=0.0))
+    assert (shown["decided"], shown["skipped"]) == (1, 1)
+    answer = json.loads(client(f"/{TOKEN}/finish", {})[1])
+    assert (answer["decided"], answer["skipped"]) == (1, 1)
 
 
 def test_the_history_is_the_recorded_one(client: Client) -> None:

@@ -12,11 +12,12 @@ let about; // what the server sends once
 let rows = []; // fetched samples, by rank; the first is shown
 let page = []; // samples in the grid
 let pageAfter = -1; // the rank after which the grid begins
-let counts = { matching: 0, total: 0, decided: 0 };
+let counts = { matching: 0, total: 0, decided: 0, skipped: 0 };
 let version = 0; // of the filters: answers to older ones are dropped
 let inGrid = false;
 let selected = new Set();
 let lastClicked = null;
+let trail = []; // samples shown before the first of rows, for a step back
 let made = []; // decisions of this tab, for undo
 let pauses = []; // seconds per decision
 let lastTime = null;
@@ -62,8 +63,17 @@ function query(extra) {
 }
 
 function take(answer) {
-  counts = { matching: answer.matching, total: answer.total, decided: answer.decided };
+  const { matching, total, decided, skipped } = answer;
+  counts = { matching, total, decided, skipped };
   return answer.rows;
+}
+
+function recount(before, after) {
+  for (const [list, sign] of [[before, -1], [after, 1]]) {
+    for (const row of list) {
+      if (row.status !== "undecided") counts[row.status === "skip" ? "skipped" : "decided"] += sign;
+    }
+  }
 }
 
 async function reload(after = -1) {
@@ -122,9 +132,12 @@ function content(row, small) {
 
 function show() {
   const nothing = !(inGrid ? page : rows).length;
-  const done = counts.total > 0 && counts.decided === counts.total && at("status").value === "undecided";
-  at("empty").textContent = done ? "All samples that match the filters are decided. Finish shows the commands that " +
-    "train again; a lower score above shows labels that look less wrong." : "No sample matches the filters.";
+  const done = counts.total > 0 && counts.decided + counts.skipped === counts.total && at("status").value === "undecided";
+  const number = (count) => count.toLocaleString("en");
+  at("empty").textContent = !done ? "No sample matches the filters." : (counts.skipped ?
+    `${number(counts.decided)} decided, ${number(counts.skipped)} skipped: choose the status skipped above to come ` +
+    "back. " : "All samples that match the filters are decided. ") +
+    "Finish shows the commands that train again; a lower score above shows labels that look less wrong.";
   at("empty").hidden = !nothing;
   at("one").hidden = inGrid || nothing;
   at("grid").hidden = !inGrid || nothing;
@@ -218,8 +231,9 @@ function mark() {
 }
 
 function progress() {
-  const left = counts.total - counts.decided;
+  const left = counts.total - counts.decided - counts.skipped;
   let text = `${counts.decided.toLocaleString("en")} of ${counts.total.toLocaleString("en")} decided`;
+  if (counts.skipped) text += `, ${counts.skipped.toLocaleString("en")} skipped`;
   if (pauses.length >= 3 && left > 0) {
     const usual = pauses.reduce((sum, each) => sum + each, 0) / pauses.length;
     const minutes = Math.ceil((usual * left) / 60);
@@ -247,9 +261,10 @@ async function decide(kind, label) {
   const answer = await save(wanted);
   clock(chosen.length);
   made.push(answer.rows);
-  counts.decided += chosen.filter((row) => row.status === "undecided").length;
+  recount(chosen, answer.rows);
   if (inGrid) return reload(pageAfter);
   rows.shift();
+  trail.push(...answer.rows);
   if (!rows.length) return reload();
   show();
   refill().catch((error) => say(error.message));
@@ -284,21 +299,27 @@ async function undo() {
     if (!error.conflict && last[0] !== current) made.push(last);
     throw error;
   }
-  counts.decided -= answer.rows.length;
+  recount(last, answer.rows);
   if (inGrid) return reload(Math.min(pageAfter, ...answer.rows.map((row) => row.rank - 1)));
   const back = new Set(answer.rows.map((row) => row.id));
-  rows = [...answer.rows, ...rows.filter((row) => !back.has(row.id))];
+  const others = (list) => list.filter((row) => !back.has(row.id));
+  made = made.map(others).filter((list) => list.length);
+  trail = others(trail);
+  rows = [...answer.rows, ...others(rows)];
   show();
 }
 
 async function step(forward) {
   say("");
   if (inGrid) { await leaf(forward); return; }
-  if (!rows.length) return;
-  if (forward) {
-    if (rows.length > 1) { rows.shift(); show(); await refill(); return; }
+  if (!forward && trail.length) {
+    rows.unshift(trail.pop());
+  } else if (!rows.length) {
+    return;
+  } else if (forward) {
+    if (rows.length > 1) { trail.push(rows.shift()); show(); await refill(); return; }
     const found = take(await ask(query({ after: rows[0].rank, limit: AHEAD })));
-    if (found.length) rows = found; else say("This is the last sample that matches the filters.");
+    if (found.length) { trail.push(rows[0]); rows = found; } else say("This is the last sample that matches the filters.");
   } else {
     const found = take(await ask(query({ before: rows[0].rank, limit: 1 })));
     if (found.length) rows.unshift(...found); else say("This is the first sample that matches the filters.");
@@ -384,6 +405,8 @@ function press(key) {
 async function toggle() {
   const after = inGrid ? pageAfter : rows.length ? rows[0].rank - 1 : -1;
   inGrid = !inGrid;
+  trail = [];
+  say("");
   at("grid-button").setAttribute("aria-pressed", inGrid);
   await reload(after);
 }
@@ -407,12 +430,14 @@ at("filters").addEventListener("change", (event) => {
     at("suggested").value = suggested;
   } else if (event.target.id === "given" || event.target.id === "suggested") at("pair").value = "";
   event.target.blur();
+  trail = [];
   say("");
   queue(() => reload());
 });
 at("finish").addEventListener("click", () => queue(async () => {
   const answer = await ask("finish", {});
-  at("end-text").textContent = `${answer.decided.toLocaleString("en")} decisions are saved in ${answer.file}.`;
+  at("end-text").textContent = `${answer.decided.toLocaleString("en")} decisions are saved in ${answer.file}.` +
+    (answer.skipped ? ` Skipped, label unchanged: ${answer.skipped.toLocaleString("en")}.` : "");
   at("commands").replaceChildren(...answer.commands.map((command) => element("pre", command)));
   at("end").showModal();
 }));
