@@ -14,6 +14,7 @@ from rich.table import Table
 from vista.cli import cluster_display, terminal
 from vista.cli.arguments import Output
 from vista.cli.decoding_progress import decoding_shown
+from vista.core.calibration import SMALLEST
 from vista.methods import Method, available
 from vista.runs.config import TrainConfig
 from vista.runs.folder import TENSORBOARD, RunFolder, Which
@@ -187,10 +188,18 @@ def calibration_to_apply(folder: RunFolder, which: Which, raw: bool) -> float | 
 
 
 def note_missing_calibration(folder: RunFolder) -> None:
-    """Note on stderr that the run has no calibration."""
+    """Note on stderr that the run has no calibration, and why."""
+    count = folder.data().samples.get("val")
+    if not folder.is_finished():
+        why = "it has not finished"
+    elif count is None or "calibration" not in folder.metrics():
+        why = "it is a run of an earlier version"
+    elif count < SMALLEST:
+        why = f"it has {count} validation labels, and {SMALLEST} are needed (a larger --validation, or more data)"
+    else:
+        why = f"no temperature can be fitted to its {count} validation labels"
     terminal.say(
-        f"vista: note: {folder.path} has no calibration (an older run, or too few validation labels); the "
-        "network's own logits are used, as with --raw",
+        f"vista: note: {folder.path} has no calibration: {why}; the network's own logits are used, as with --raw",
         sys.stderr,
     )
 
