@@ -153,7 +153,7 @@ def test_labels_clean_writes_a_label_file_for_training(run: Path, drop: bool) ->
     wrong = labels.given[train] != labels.true[train]
     words = ["--top", str(wrong.sum()), "--clean", "clean.csv", *(["--drop"] if drop else [])]
     assert main(["labels", str(run), *words]) == 0
-    read = read_label_file("clean.csv", labels.true, 3)[train]
+    read = read_label_file("clean.csv", labels.true, 3, folder.data().classes)[train]
     assert (read[wrong] == (-1 if drop else labels.true[train][wrong])).all()
     assert (read[~wrong] == labels.given[train][~wrong]).all()
 
