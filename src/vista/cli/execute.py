@@ -124,7 +124,7 @@ def print_result(folder: RunFolder, config: TrainConfig, metrics: dict[str, Any]
         print(json.dumps({"run": str(folder.path), "config": config.to_json(), "metrics": metrics, "seconds": seconds}))
         return
     out = terminal.console()
-    out.print(report_table(config, metrics))
+    out.print(report_table(config, metrics, len(folder.data().classes)))
     for line in calibration_lines(metrics):
         out.print(line)
     gap = f"mean deviation gap {100 * metrics['deviation_gap']['val_given']:.2f} % (given validation labels)"
@@ -137,17 +137,21 @@ def print_result(folder: RunFolder, config: TrainConfig, metrics: dict[str, Any]
         terminal.say_next("vista", "report", folder.path, "--open")
 
 
-def report_table(config: TrainConfig, metrics: dict[str, Any]) -> Table:
-    """Metrics of the best-validation and the last weights on validation and test; those of fused predictions first."""
+def report_table(config: TrainConfig, metrics: dict[str, Any], classes: int) -> Table:
+    """Metrics of the best-validation and the last weights on validation and test; those of fused predictions first.
+
+    The top-5 accuracy is left out where all classes are in the top 5.
+    """
+    shown = {name: head for name, head in REPORTED.items() if name != "top5" or classes > 5}
     title = f"{config.method} on {config.data}, noise {config.noise}, seed {config.seed}"
-    table = terminal.narrow_table(title, "weights, samples", REPORTED.values())
+    table = terminal.narrow_table(title, "weights, samples", shown.values())
     alone = metrics.get("network", metrics)
     reports = {f"{which} (epoch {alone[which]['epoch']})": alone[which] for which in ("best", "last") if which in alone}
     if "network" in metrics:
         reports = {"fused": metrics["last"]} | reports
     for name, report in reports.items():
         for part in ("val", "test"):
-            cells = [f"{report[part][k]:.4f}" if k == "nll" else f"{100 * report[part][k]:.2f}" for k in REPORTED]
+            cells = [f"{report[part][k]:.4f}" if k == "nll" else f"{100 * report[part][k]:.2f}" for k in shown]
             table.add_row(f"{name}, {part}", *cells)
     return table
 
