@@ -20,6 +20,7 @@ from vista.report import drawing
 from vista.report.page import write_page
 from vista.report.payload import counted, judging_runs
 from vista.report.watch import watch
+from vista.runs.folder import RunFolder
 
 ABOUT = """Write one self-contained HTML page of the runs, or their figures as files.
 
@@ -62,8 +63,11 @@ def run(argv: list[str]) -> int:
         if flags.open:
             _open(page)
         judging = [run for run in judging_runs(group_runs(runs)) if run.metrics is not None]
+        unfinished = [RunFolder(run.path) for run in runs if run.is_folder and run.metrics is None]
         if judging:
             terminal.say_next("vista", "review", judging[0].path)
+        elif unfinished:
+            terminal.say(f"Next: {unfinished[0].resume_command()}")
         elif not flags.open:
             terminal.say_next("vista", "report", *map(Path, flags.runs), "--open")
     _write_figures(flags, runs, figures)

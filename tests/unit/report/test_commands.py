@@ -56,6 +56,12 @@ def test_the_default_page_is_in_the_folder_of_what_is_drawn(
     assert Path(page).is_file()
 
 
+def test_after_the_report_of_an_unfinished_run_comes_its_resume(capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(Path("half"), finished=False)
+    assert main(["report", "half"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == ["Next: vista resume half"]
+
+
 @pytest.mark.parametrize("watching", [False, True])
 @pytest.mark.parametrize("found", [True, False])
 def test_open_shows_the_page_once_or_prints_its_address(
