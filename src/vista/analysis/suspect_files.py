@@ -14,7 +14,7 @@ from vista.analysis import suspects
 from vista.analysis.joint import Labels
 from vista.analysis.suspects import LabelIssues
 from vista.files import atomic, reader, spreadsheet
-from vista.noise.label_files import are_ambiguous
+from vista.noise.label_files import are_ambiguous, are_words
 from vista.runs import folder as run_folder
 from vista.runs.folder import RunFolder
 from vista.runs.predictions import FILE as PREDICTIONS
@@ -53,11 +53,14 @@ def write_label_file(
 ) -> None:
     """Write the CSV ``id,label`` of every sample that ``--labels`` and ``--noise file:PATH`` read.
 
-    For data in files a third column names the file of each sample, so that changed data are detected. Where class names
-    are numbers of other classes, the label column is called ``number``.
+    Labels are class names, empty for none. Where names could be taken for numbers they are class numbers, -1 for none,
+    and the column is called ``number`` if some of these are names of other classes. For data in files a third column
+    names the file of each sample, so that changed data are detected.
     """
-    label = "number" if are_ambiguous(classes) else "label"
-    columns = {"id": range(len(labels)), label: labels.tolist()} | ({} if files is None else {"file": files})
+    label, values = "number" if are_ambiguous(classes) else "label", labels.tolist()
+    if are_words(classes):
+        values = ["" if value < 0 else classes[value] for value in values]
+    columns = {"id": range(len(labels)), label: values} | ({} if files is None else {"file": files})
     atomic.write(path, spreadsheet.table(list(columns), zip(*columns.values(), strict=True)))
 
 

@@ -128,11 +128,11 @@ def _parser_error(kind: type, box: str) -> str:
     if missing := re.match(r"Missing from [^:]*: (\S+)", message):
         return f"{missing[1]} is missing"
     if number := re.match(
-        r"Error parsing (\S+): (invalid literal for int|could not convert string to float).*?: (.*)", message
+        r"Error parsing (\S+): .*?(invalid literal for int|could not convert string to float).*?: (.*)", message
     ):
         return f"{number[1]} must be a {'whole number' if 'int' in number[2] else 'number'}, got {number[3]}"
     if choice := re.match(r"invalid choice (.*) for argument '(.*)'. Expected one of \((.*?),?\)", message):
-        return f"{choice[2]} must be one of {choice[3].replace(chr(39), '')}, got {choice[1]}"
+        return f"{choice[2]} must be one of {choice[3].replace(chr(39), '').replace(', None', '')}, got {choice[1]}"
     unknown = re.match(r"Unrecognized options: ([^\s,]+)", message)
     if unknown is None:
         return message[0].lower() + message[1:]

@@ -50,6 +50,6 @@ def run(argv: list[str]) -> int:
         print(json.dumps({"run": str(folder.path), **found}))
         return 0
     out = terminal.console()
-    out.print(report_table(config, found))
+    out.print(report_table(config, found, len(folder.data().classes)))
     terminal.say_next("vista", "report", folder.path, "--open")
     return 0

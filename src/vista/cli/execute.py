@@ -14,6 +14,7 @@ from rich.table import Table
 from vista.cli import cluster_display, terminal
 from vista.cli.arguments import Output
 from vista.cli.decoding_progress import decoding_shown
+from vista.core.calibration import SMALLEST
 from vista.methods import Method, available
 from vista.runs.config import TrainConfig
 from vista.runs.folder import TENSORBOARD, RunFolder, Which
@@ -123,7 +124,7 @@ def print_result(folder: RunFolder, config: TrainConfig, metrics: dict[str, Any]
         print(json.dumps({"run": str(folder.path), "config": config.to_json(), "metrics": metrics, "seconds": seconds}))
         return
     out = terminal.console()
-    out.print(report_table(config, metrics))
+    out.print(report_table(config, metrics, len(folder.data().classes)))
     for line in calibration_lines(metrics):
         out.print(line)
     gap = f"mean deviation gap {100 * metrics['deviation_gap']['val_given']:.2f} % (given validation labels)"
@@ -136,17 +137,21 @@ def print_result(folder: RunFolder, config: TrainConfig, metrics: dict[str, Any]
         terminal.say_next("vista", "report", folder.path, "--open")
 
 
-def report_table(config: TrainConfig, metrics: dict[str, Any]) -> Table:
-    """Metrics of the best-validation and the last weights on validation and test; those of fused predictions first."""
+def report_table(config: TrainConfig, metrics: dict[str, Any], classes: int) -> Table:
+    """Metrics of the best-validation and the last weights on validation and test; those of fused predictions first.
+
+    The top-5 accuracy is left out where all classes are in the top 5.
+    """
+    shown = {name: head for name, head in REPORTED.items() if name != "top5" or classes > 5}
     title = f"{config.method} on {config.data}, noise {config.noise}, seed {config.seed}"
-    table = terminal.narrow_table(title, "weights, samples", REPORTED.values())
+    table = terminal.narrow_table(title, "weights, samples", shown.values())
     alone = metrics.get("network", metrics)
     reports = {f"{which} (epoch {alone[which]['epoch']})": alone[which] for which in ("best", "last") if which in alone}
     if "network" in metrics:
         reports = {"fused": metrics["last"]} | reports
     for name, report in reports.items():
         for part in ("val", "test"):
-            cells = [f"{report[part][k]:.4f}" if k == "nll" else f"{100 * report[part][k]:.2f}" for k in REPORTED]
+            cells = [f"{report[part][k]:.4f}" if k == "nll" else f"{100 * report[part][k]:.2f}" for k in shown]
             table.add_row(f"{name}, {part}", *cells)
     return table
 
@@ -187,10 +192,18 @@ def calibration_to_apply(folder: RunFolder, which: Which, raw: bool) -> float | 
 
 
 def note_missing_calibration(folder: RunFolder) -> None:
-    """Note on stderr that the run has no calibration."""
+    """Note on stderr that the run has no calibration, and why."""
+    count = folder.data().samples.get("val")
+    if not folder.is_finished():
+        why = "it has not finished"
+    elif count is None or "calibration" not in folder.metrics():
+        why = "it is a run of an earlier version"
+    elif count < SMALLEST:
+        why = f"it has {count} validation labels, and {SMALLEST} are needed (a larger --validation, or more data)"
+    else:
+        why = f"no temperature can be fitted to its {count} validation labels"
     terminal.say(
-        f"vista: note: {folder.path} has no calibration (an older run, or too few validation labels); the "
-        "network's own logits are used, as with --raw",
+        f"vista: note: {folder.path} has no calibration: {why}; the network's own logits are used, as with --raw",
         sys.stderr,
     )
 

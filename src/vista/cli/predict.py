@@ -15,7 +15,7 @@ from vista.cli.decoding_progress import decoding_shown
 from vista.cli.execute import note_fusion, note_missing_calibration
 from vista.cli.output_paths import TABLE, file_to_write, trained_on
 from vista.data import source
-from vista.files import atomic, spreadsheet
+from vista.files import atomic, shell, spreadsheet
 from vista.runs.config import check_device
 from vista.runs.folder import RunFolder, Which
 from vista.training.predict import Predictions, predict, with_kind
@@ -31,8 +31,8 @@ class Predict:
     data: str
     """Samples, no labels needed: an image file, a folder of images, a table (.csv, .parquet, or a dataset of Hugging
     Face), an .npz file with the array x, or - to read paths of image files (for a run on text: texts) from stdin, one
-    per line. digits, cifar10 ... are predicted on their test samples; so is data with a test part, and the folder or
-    table that the run was trained on."""
+    per line. All of them are predicted. Of data named as for the training (digits, folder:PATH, csv:PATH ...) only the
+    test samples are, if there is a test part or the run was trained on it."""
     out: Annotated[str, tyro.conf.arg(aliases=["-o"], metavar="FILE")] = "predictions.csv"
     """CSV file to write, or - for stdout: id (the sample's index in the data), label (class name), confidence, and file
     if the samples are files."""
@@ -58,7 +58,7 @@ def run(argv: list[str]) -> int:
     flags = parse(Predict, argv, "predict", "Predict the classes of samples with a trained network.")
     check_device(flags.device)
     folder = RunFolder.open(flags.run)
-    own = source.path_of(with_kind(flags.data), flags.root)
+    own = source.path_of(with_kind(flags.data, flags.root), flags.root)
     read = [] if own is None else [(own[1], "the samples")]
     out = None
     if flags.out != STDOUT:
@@ -75,16 +75,29 @@ def run(argv: list[str]) -> int:
     note_fusion(folder.config())
     if out is None:
         sys.stdout.write(written.decode())
+        if found.total is not None:
+            terminal.say(_test_samples_only(found, flags), sys.stderr)
         return 0
     atomic.write(out, written)
     if len(found) <= MOST_SHOWN:
         samples = found.files or [f"sample {sample}" for sample in found.ids]
         for sample, label, confidence in zip(samples, found.labels, found.confidences, strict=True):
             terminal.say(f"{sample}: {label} ({confidence:.1%})")
+    if found.total is not None:
+        terminal.say(_test_samples_only(found, flags))
     how = "" if found.temperature is None else f" (calibrated, temperature {found.temperature:.3g})"
     terminal.say(f"Wrote {len(found):,} prediction{'' if len(found) == 1 else 's'} to {out}{how}")
     terminal.say_next("vista", "export", folder.path, "--to", "model.onnx")
     return 0
+
+
+def _test_samples_only(found: Predictions, flags: Predict) -> str:
+    """The line that says that a part of the data was predicted, and how to predict all of it."""
+    kind, _, path = flags.data.partition(":")
+    remedy = ""
+    if kind in ("folder", *source.TABLES) and with_kind(path, flags.root) == flags.data:
+        remedy = f"; {shell.command('--data', path)} predicts all"
+    return f"{len(found):,} of {found.total:,}: the test samples of {flags.data}{remedy}"
 
 
 def columns_to_write(found: Predictions, proba: bool) -> dict[str, Sequence[object]]:

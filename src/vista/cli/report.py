@@ -65,8 +65,11 @@ def run(argv: list[str]) -> int:
         if flags.open:
             _open(page)
         judging = [run for run in judging_runs(group_runs(runs)) if run.metrics is not None]
+        unfinished = [RunFolder(run.path) for run in runs if run.is_folder and run.metrics is None]
         if judging:
             terminal.say(f"Next: {_review_command(RunFolder(judging[0].path))}")
+        elif unfinished:
+            terminal.say(f"Next: {unfinished[0].resume_command()}")
         elif not flags.open:
             terminal.say_next("vista", "report", *map(Path, flags.runs), "--open")
     _write_figures(flags, runs, figures)

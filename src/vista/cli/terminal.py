@@ -34,7 +34,8 @@ from vista.training.scheduler import Job
 SECONDS_BETWEEN_LINES = 5.0
 SECONDS_OF_PACE = 60.0  # speed is measured over the last minute: it changes after compilation and with other runs
 WIDTH_WITHOUT_TERMINAL = 120
-HEADER = f"{'epoch':>5}  {'lr':>8}  {'loss':>7}  {'val acc':>7}  {'test acc':>8}  {'beta':>5}  {'anchors':>7}"
+HEADER = f"{'epoch':>5}  {'lr':>8}  {'loss':>7}  {'val acc':>7}  {'test acc':>8}"
+TEACHER_HEADER = f"{HEADER}  {'beta':>5}  {'anchors':>7}"
 RECONSTRUCTED = "† reconstructed from a description: the source gives no formula or code"
 NO_BREAK = "\u00a0"
 UNLIMITED = 10_000  # columns: wider than any table
@@ -125,12 +126,19 @@ def print_rows(
 
 
 def epoch_row(line: dict[str, Any]) -> str:
-    """An epoch as a row under :data:`HEADER`; a star marks the best validation accuracy so far."""
-    beta = f"{line['beta']:.3f}" if "beta" in line else ""
-    return (
+    """An epoch as a row below its header; a star marks the best validation accuracy so far."""
+    row = (
         f"{line['epoch']:>5}  {line['lr']:>8.3g}  {line['train_loss']:>7.4f}  {100 * line['val_accuracy']:>7.2f}  "
-        f"{100 * line['test_accuracy']:>8.2f}  {beta:>5}  {line.get('anchors', ''):>7}{' *' if line['best'] else ''}"
-    ).rstrip()
+        f"{100 * line['test_accuracy']:>8.2f}"
+    )
+    if has_teacher(line):
+        row += f"  {line['beta']:>5.3f}  {line['anchors']:>7}"
+    return f"{row}{' *' if line['best'] else ''}"
+
+
+def has_teacher(line: dict[str, Any]) -> bool:
+    """Whether an epoch has the columns of a method with a teacher."""
+    return "beta" in line and "anchors" in line
 
 
 def duration(seconds: float) -> str:
@@ -241,7 +249,7 @@ class Rows(Display):
     def __init__(self, jobs: list[Job], out: TextIO) -> None:
         super().__init__(jobs)
         self.out = out
-        self.has_header = False
+        self.header = ""  # as printed last
         self.last_progress = time.monotonic()
 
     def say(self, text: str, style: str = "") -> None:
@@ -250,11 +258,12 @@ class Rows(Display):
     def started(self, job: Job, run: RunProgress, event: Started) -> None:
         verb = "starts" if event.epoch == 1 else f"resumes at epoch {event.epoch}"
         self.say(f"{run.name} {verb}: {event.samples:,} training samples, {run.epochs} epochs, in {event.folder}")
-        if not self.has_header:
-            self.say(self.prefixed("", HEADER), "bold")
-            self.has_header = True
 
     def ended(self, job: Job, run: RunProgress, event: EpochEnded) -> None:
+        header = TEACHER_HEADER if has_teacher(event.line) else HEADER
+        if not self.header.startswith(header):
+            self.header = header
+            self.say(self.prefixed("", header), "bold")
         self.say(self.prefixed(run.name, epoch_row(event.line)), "bold green" if event.line["best"] else "")
         if "event" in event.line:
             self.say(self.prefixed(run.name, f"epoch {event.line['epoch']}: {event.line['event']}"))

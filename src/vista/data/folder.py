@@ -173,6 +173,12 @@ def read_images(
     return _names([files[position] for position in kept], folder), pixels
 
 
+def count_images(path: str | Path) -> int:
+    """Count the images below a folder at any depth, without opening them."""
+    folder = Path(path).expanduser().resolve()
+    return len(_images(folder, folder))
+
+
 def read_files(
     folder: Path, files: Sequence[Path], channels: int, image_size: int | None, skip_damaged: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:

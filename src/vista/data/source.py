@@ -63,6 +63,7 @@ class Source:
 
     encoding: dict[str, dict[str, Any]] | None = None  # how table columns became features: see features.py
     tokenizer: dict[str, Any] | None = None  # name, max_length and pad_id of the tokenizer of text
+    kept_labels: int = 0  # samples of `inputs` that a label file leaves with their own label
 
     @property
     def num_classes(self) -> int:

@@ -324,13 +324,29 @@ def image_files(table: Table, name: str) -> tuple[Path, list[Path]]:
     for row, value in enumerate(table.column(name, "--image-column")):
         path = value.get("path") if isinstance(value, Mapping) else value
         if not isinstance(path, str) or not path or not (folder / path).resolve().is_relative_to(folder):
-            raise ValueError(f"{table.path}, row {row}: image {path!r} must be a path inside {folder}")
+            raise ValueError(f"{_where(table, row)}: image {path!r} must be a path inside {folder}")
         if not (folder / path).is_file():
             raise FileNotFoundError(
-                f"{table.path}, row {row}: image {path} is not in {folder}: paths are relative to the table"
+                f"{_where(table, row)}: image {path} is not in {folder}: paths are relative to the table"
             )
         files.append(folder / path)
     return folder, files
+
+
+def _where(table: Table, row: int) -> str:
+    """Name the file and line of a row for messages, or its number from 1 where the file has no lines."""
+    ends = np.cumsum(list(table.sizes.values()))
+    part = int(np.searchsorted(ends, row, side="right"))
+    row -= int(ends[part - 1]) if part else 0
+    name = list(table.sizes)[part]
+    files = [table.path / f"{name}{suffix}" for suffix in (".csv", ".parquet")] if table.path.is_dir() else [table.path]
+    file = next((each for each in files if each.is_file()), table.path)
+    if file.suffix.lower() != ".csv":
+        return f"{file}, row {row + 1}"
+    with file.open(encoding="utf-8-sig", newline="") as text:
+        reader = csv.reader(text)
+        lines = [reader.line_num for fields in reader if fields]
+    return f"{file}, line {lines[row + 1]}"  # below the header
 
 
 class _Parts:

@@ -249,6 +249,22 @@ def are_ambiguous(classes: Sequence[str]) -> bool:
     return any(_is_integer(name) and int(name) != number for number, name in enumerate(classes))
 
 
+def are_words(classes: Sequence[str]) -> bool:
+    """Whether a label file can hold these names: none looks like a number, and each is read back as its own class."""
+    known = _numbers(classes)
+    return bool(classes) and all(
+        not _looks_like_number(name) and known.get(cell(name).strip()) == number for number, name in enumerate(classes)
+    )
+
+
+def _looks_like_number(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return not name.strip()
+    return True
+
+
 def _numbers(classes: Sequence[str]) -> dict[str, int]:
     """Class numbers by name, and by the name as a spreadsheet-safe file quotes it."""
     return {spelled(name): number for spelled in (cell, str) for number, name in enumerate(classes)}

@@ -41,6 +41,9 @@ def load_model(
 ) -> nn.Module:
     """Load the trained network of a run.
 
+    Its inputs are resized and normalised samples, with the ``image_size``, ``mean`` and ``std`` in the run's
+    ``data.json``; :func:`vista.predict` does that itself.
+
     Args:
         run: The run folder.
         which: The weights of the best validation epoch, or of the last epoch.
@@ -53,7 +56,7 @@ def load_model(
 
     Example:
         >>> model = vista.load_model("runs/digits-none-vista-seed0", calibrated=True)  # doctest: +SKIP
-        >>> probabilities = model(images).softmax(dim=1)  # doctest: +SKIP
+        >>> probabilities = model(normalised_images).softmax(dim=1)  # doctest: +SKIP
     """
     if which not in ("best", "last"):
         raise ValueError(f"which must be 'best' or 'last', got {which!r}")

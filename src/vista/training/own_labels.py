@@ -15,6 +15,8 @@ from vista.runs.config import parse_fold
 from vista.runs.folder import RunFolder
 from vista.split import stratified
 
+_UNNAMED = -2  # no label of a file
+
 
 def replace_labels(data: Source, path: str | Path) -> Source:
     """Replace the labels of all samples by those of a file.
@@ -34,17 +36,21 @@ def replace_labels(data: Source, path: str | Path) -> Source:
     if is_separate:
         known = np.concatenate([data.labels, data.test_labels])
         files = None if data.files is None else data.files + (data.test_files or ())
-    labels = read_labels(path, files=files, classes=data.classes, count=len(known), otherwise=known)
+    unnamed = np.full(len(known), _UNNAMED, dtype=np.int64)
+    labels = read_labels(path, files=files, classes=data.classes, count=len(known), otherwise=unnamed)
+    kept = labels == _UNNAMED
+    labels = np.where(kept, known, labels)
+    data = replace(data, kept_labels=int(kept[:count].sum()))
     if data.test_ids is None:
         tested = labels[count:]
-        if (kept := tested >= 0).all():
+        if (labelled := tested >= 0).all():
             return replace(data, labels=labels[:count], test_labels=tested)
-        names = None if data.test_files is None else tuple(np.array(data.test_files, dtype=object)[kept])
+        names = None if data.test_files is None else tuple(np.array(data.test_files, dtype=object)[labelled])
         hashes = data.image_hashes
         if hashes is not None:
-            hashes = hashes[:count] + tuple(np.array(hashes[count:], dtype=object)[kept])
+            hashes = hashes[:count] + tuple(np.array(hashes[count:], dtype=object)[labelled])
         return replace(
-            data, labels=labels[:count], test_labels=tested[kept], test_inputs=data.test_inputs[kept],
+            data, labels=labels[:count], test_labels=tested[labelled], test_inputs=data.test_inputs[labelled],
             test_files=names, image_hashes=hashes,
         )  # fmt: skip
     return _select_test(replace(data, labels=labels), data.test_ids)

@@ -16,12 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
+from vista.core.validation import suggest
 from vista.data import features, source, table
 from vista.data.embedded_images import decode_like
-from vista.data.folder import SUFFIXES, read_files, read_images
+from vista.data.folder import SUFFIXES, count_images, read_files, read_images
 from vista.data.new_rows import read_new_rows
 from vista.data.npz import SPLIT, validate_inputs
+from vista.data.source import Source
 from vista.data.text import tokenize_like
+from vista.files import shell
 from vista.files.npz import names, read_arrays
 from vista.runs.description import DataDescription
 from vista.runs.folder import RunFolder, Which
@@ -42,6 +45,7 @@ class Predictions:
         ids: Index of each sample in the data.
         files: Its file, if the samples are files.
         temperature: What the logits were divided by; ``None`` if the probabilities are not calibrated.
+        total: Number of samples in the data where only the test samples among them were predicted.
 
     >>> found = Predictions(["cat"], np.array([[0.9, 0.1]]), ("cat", "dog"), [0], None, temperature=1.5)
     >>> found.labels, len(found)
@@ -54,6 +58,7 @@ class Predictions:
     ids: Sequence[int]
     files: Sequence[str] | None
     temperature: float | None
+    total: int | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -88,9 +93,10 @@ def predict(
         run: The run folder.
         data: The samples; labels are not needed.
 
-            - a path: an image file, a folder of images, a table, or an ``.npz`` file with the array ``x``; also with
-              its kind, as in ``csv:PATH``. Of the folder or table that the run was trained on, its test samples;
-            - the name of a data set, such as ``digits``: its test samples;
+            - a path: an image file, a folder of images, a table, or an ``.npz`` file with the array ``x``. All of it is
+              predicted;
+            - data as for the training, such as ``digits``, ``folder:PATH`` or ``csv:PATH``: the test samples, if there
+              is a test part or the run was trained on these data;
             - a list of image files, or of Pillow images; for a run on text, a list of texts;
             - an array: ``uint8 [n, H, W, C]`` images, or features;
             - a data frame or a dict of columns, for a run on the columns of a table.
@@ -119,7 +125,7 @@ def predict(
     probabilities /= probabilities.sum(axis=1, keepdims=True)
     classes = folder.data().classes
     labels = [classes[best] for best in probabilities.argmax(axis=1)]
-    return Predictions(labels, probabilities, classes, samples.ids, samples.files, temperature)
+    return Predictions(labels, probabilities, classes, samples.ids, samples.files, temperature, samples.total)
 
 
 # ---------------------------------------------------------------- reading samples
@@ -132,6 +138,7 @@ class NewSamples:
     ids: Sequence[int]
     inputs: NDArray[Any]
     files: Sequence[str] | None = None
+    total: int | None = None  # samples in the data, where only the test samples are read
 
 
 def read_samples(
@@ -158,11 +165,12 @@ def read_samples(
     return _counted(_from_array(trained, np.asarray(data)))
 
 
-def with_kind(data: str) -> str:
+def with_kind(data: str, root: str | Path | None = None) -> str:
     """Add the kind to the path of an existing file or folder: ``photos`` becomes ``folder:photos``."""
-    if data in source.names() or source.path_of(data) is not None:
+    found = source.path_of(f"folder:{data}", root)
+    if data in source.names() or source.path_of(data) is not None or found is None:
         return data
-    path = Path(data).expanduser()
+    path = found[1]
     suffix = path.suffix.lower()
     if suffix in SUFFIXES:
         return f"folder:{data}"
@@ -241,9 +249,13 @@ def _encode_columns(trained: DataDescription, columns: dict[str, list[Any]]) -> 
 def _read_named(
     run: RunFolder, data: str, root: str | Path | None, image_column: str | None, skip_damaged: bool
 ) -> NewSamples:
-    """Read a file, folder or table, or the test part of a data set."""
-    data = with_kind(data)
+    """Read all of a plain path, and of ``KIND:PATH`` or a data set the test samples if it has some."""
+    given, data = data, with_kind(data, root)
+    is_plain = data != given
     kind, path = source.path_of(data, root) or ("", Path())
+    if ":" not in data and data not in source.names() and not Path(data).expanduser().exists():
+        advice = suggest(data, [name for name in source.names() if ":" not in name])
+        raise FileNotFoundError(f"data {data!r} is neither an existing path nor a data set; {advice}")
     if kind == "folder" and not path.exists():
         remedy = "" if path.is_absolute() else "; --root can name the folder that contains it"
         raise FileNotFoundError(f"{path} does not exist{remedy}")
@@ -254,29 +266,47 @@ def _read_named(
             inputs = validate_inputs(path, "x", found["x"])
             return _counted(inputs if trained.image_size is None else _from_array(trained, inputs))
         _check_test_part(path)
-    if kind in source.TABLES and not _is_own(run, path):
+    if kind in ("folder", *source.TABLES) and not is_plain and path.exists() and _is_own(run, path):
+        return _test_samples(run, _load_own(run, data, root))
+    if kind in source.TABLES:
         columns = columns_of(run.config()) | ({} if image_column is None else {"image_column": image_column})
-        inputs, named = read_new_rows(
+        inputs, named, total = read_new_rows(
             kind, path, columns, encoding=trained.encoding, tokenizer=trained.tokenizer,
             sample_shape=trained.sample_shape, image_size=trained.image_size, skip_damaged=skip_damaged,
+            test_only=not is_plain,
         )  # fmt: skip
-        return NewSamples(range(len(inputs)), inputs, named)
-    if kind == "folder" and (path.is_file() or (path.is_dir() and not _has_test_part(run, path))):
+        return NewSamples(range(len(inputs)), inputs, named, total)
+    has_test_part = not is_plain and all((path / part).is_dir() for part in ("train", "test"))
+    if kind == "folder" and not has_test_part:
         _check_images(trained)
         files, inputs = read_images(path, trained.sample_shape[0], trained.image_size, skip_damaged)
         return NewSamples(range(len(files)), inputs, files)
-    if path.exists() and kind in ("folder", *source.TABLES) and _is_own(run, path):  # decoded already
-        loaded = load_source(dataclasses.replace(run.config(), data=data, clean_validation=False), root)
-    elif kind == "folder" and trained.image_size is not None:
+    if kind == "folder" and trained.image_size is not None:
         files, inputs = read_images(path / "test", trained.sample_shape[0], trained.image_size, skip_damaged)
-        return NewSamples(range(len(files)), inputs, [f"test/{file}" for file in files])
-    else:
-        loaded = source.load(data, root, own_validation=False)
+        return NewSamples(range(len(files)), inputs, [f"test/{file}" for file in files], count_images(path))
+    return _test_samples(run, source.load(data, root, own_validation=False))
+
+
+def _load_own(run: RunFolder, data: str, root: str | Path | None) -> Source:
+    """The data of the run, from the path where they are now; changed data would be split differently."""
+    loaded, trained = load_source(dataclasses.replace(run.config(), data=data), root), run.data()
+    pairs = ((trained.inputs_hash, loaded.inputs_hash), (trained.test_hash, loaded.test_hash))
+    if any(before not in (None, now) for before, now in pairs):
+        path = data.partition(":")[2]
+        raise ValueError(
+            f"{data} has changed since {run.path} was trained on it, so that its test samples are not known: "
+            f"{shell.command('--data', path)} predicts all of it"
+        )
+    return loaded
+
+
+def _test_samples(run: RunFolder, loaded: Source) -> NewSamples:
     inputs = loaded.test_samples()
-    if trained.image_size is not None and loaded.image_size is None:
-        inputs = _from_array(trained, inputs)
-    ids = range(len(inputs)) if loaded.test_ids is None else loaded.test_ids.tolist()
-    return NewSamples(ids, inputs, loaded.test_files)
+    if run.data().image_size is not None and loaded.image_size is None:
+        inputs = _from_array(run.data(), inputs)
+    if loaded.test_ids is None:
+        return NewSamples(range(len(inputs)), inputs, loaded.test_files, len(loaded.inputs) + len(inputs))
+    return NewSamples(loaded.test_ids.tolist(), inputs, loaded.test_files, len(loaded.inputs))
 
 
 def _check_test_part(path: Path) -> None:
@@ -285,13 +315,6 @@ def _check_test_part(path: Path) -> None:
     if any(name not in found for name in SPLIT):
         listed = ", ".join(found[:5]) + (" ..." if len(found) > 5 else "") or "nothing"
         raise ValueError(f"{path} must contain the array x, got {listed}: save the samples as x")
-
-
-def _has_test_part(run: RunFolder, folder: Path) -> bool:
-    """Whether the folder has test images: in test/, or held out by the run."""
-    if all((folder / part).is_dir() for part in ("train", "test")):
-        return True
-    return _is_own(run, folder)
 
 
 def _is_own(run: RunFolder, folder: Path) -> bool:

@@ -36,6 +36,7 @@ def check_same_run(config: TrainConfig, folder: RunFolder) -> None:
         )
     found = differences(folder.config(), config) if has_config else []
     if found:
+        _check_built_in(config)  # a misspelt network is an error of its own, not another run
         name, theirs, ours = found[0]
         raise ValueError(
             f"{folder.path} holds another run, with {name}={theirs!r} instead of {ours!r}: "
@@ -99,8 +100,7 @@ def check_channels_first(config: TrainConfig, samples: Samples) -> None:
 
 def check_backbone(config: TrainConfig) -> None:
     """A network must exist, fit its weights and accept photos: known before they are decoded."""
-    if not models.is_third_party(config.network) and config.network != "auto":
-        _check_built_in(config)
+    _check_built_in(config)
     if not models.is_backbone(config.network) or config.image_size is None:
         return
     shape = (3, config.image_size, config.image_size)
@@ -117,6 +117,9 @@ def check_backbone(config: TrainConfig) -> None:
 
 
 def _check_built_in(config: TrainConfig) -> None:
+    """A name of a network must be known, and the network must fit the image size."""
+    if models.is_third_party(config.network) or config.network == "auto":
+        return
     try:
         models.count_parameters(config.network, image_size=config.image_size or 32)
     except ValueError as error:

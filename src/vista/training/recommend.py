@@ -138,6 +138,8 @@ def measure(config: TrainConfig) -> DataSize:
         own = 0 if data.validation is None else len(data.validation)
         sample = data.inputs.shape[1:]
         shape = (sample[2], sample[0], sample[1]) if data.is_image else tuple(sample)
+        if data.image_size is not None:  # crops of the stored squares
+            shape = (sample[2], data.image_size, data.image_size)
     if not has_test:
         train = round(train * (1 - source.TEST_FRACTION))
     held_out = own or int(config.validation if config.validation >= 1 else np.ceil(config.validation * train))
@@ -231,7 +233,7 @@ def _explain(values: dict[str, Any], config: TrainConfig, size: DataSize, device
     is_image, where = len(size.shape) == 3, "a GPU" if device == "cuda" else "the CPU"
     rate = samples_per_second(config, size, device)
     time = "" if rate is None else f" ({_minutes(config.epochs * size.train / rate)} by estimate)"
-    needs = f" (vista-light needs {WEIGHABLE})" if config.method == "label-smoothing" else ""
+    needs = f" (vista-light needs {WEIGHABLE} validation samples)" if config.method == "label-smoothing" else ""
     up_to = "up to " if config.image_size is None and config.data.startswith("folder:") else ""  # if all are smaller
     pixels = f" at {up_to}{min(size.shape[1:])} px" if is_image else ""
     words = _in_words(config)

@@ -51,6 +51,12 @@ def load_samples(config: TrainConfig, device: torch.device) -> Samples:
     _check_classes(config, data)
     given, parts = labels_and_split(config, data, config.root)
     _report_missing(config, given, data.train_ids)
+    if data.kept_labels:
+        warnings.warn(
+            f"{data.kept_labels:,} of {len(data.labels):,} samples keep their own label: {config.labels} does not "
+            "name them",
+            stacklevel=2,
+        )
     dtype = torch.float64 if config.precision == "fp64" else torch.float32
     backbone = models.read_backbone(config.network) if models.is_backbone(config.network) else None
     if backbone is not None and data.tokenizer is not None:  # the attention mask leaves out what the tokenizer pads

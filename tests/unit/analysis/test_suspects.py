@@ -274,6 +274,32 @@ def test_a_class_name_like_a_formula_is_escaped_in_the_csv(tmp_path: Path) -> No
     assert suspect_files.rows(found, 1)[0]["suggested_name"] == "=SUM(A1)"
 
 
+@pytest.mark.parametrize(
+    ("classes", "written"),
+    [
+        (("cat", "dog, brown", 'the "fox"'), [{"label": "cat"}, {"label": "dog, brown"}, {"label": 'the "fox"'}]),
+        (("=cat", "-", "@\nfox"), [{"label": "'=cat"}, {"label": "'-"}, {"label": "'@\nfox"}]),
+        (("0", "1", "2"), [{"label": "0"}, {"label": "1"}, {"label": "2"}]),
+        (("2", "cat", "fox"), [{"number": "0"}, {"number": "1"}, {"number": "2"}]),
+        (("cat", "dog", "1.0"), [{"label": "0"}, {"label": "1"}, {"label": "2"}]),
+        (("=cat", "'=cat", "fox"), [{"label": "0"}, {"label": "1"}, {"label": "2"}]),
+        ((" cat", "dog", "fox"), [{"label": "0"}, {"label": "1"}, {"label": "2"}]),
+    ],
+    ids=["quoted", "formulas", "own numbers", "other numbers", "numbers to a spreadsheet", "same quoted", "spaces"],
+)
+def test_a_corrected_file_has_class_names_that_are_read_back(
+    tmp_path: Path, classes: tuple[str, ...], written: list[dict[str, str]]
+) -> None:
+    labels = np.array([0, 1, 2, -1])
+    suspect_files.write_label_file(tmp_path / "l.csv", labels, ["a", "b", "c", "d"], classes)
+    with (tmp_path / "l.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [{name: row[name] for name in row if name not in ("id", "file")} for row in rows[:3]] == written
+    assert (rows[3]["id"], rows[3]["file"]) == ("3", "d")
+    read = read_label_file(tmp_path / "l.csv", np.zeros(4, int), 3, classes, ["a", "b", "c", "d"])
+    assert read.tolist() == labels.tolist()
+
+
 def test_a_corrected_file_marks_its_labels_as_numbers_where_class_names_are_numbers_too(tmp_path):
     for classes, header in (
         (("1", "2", "3"), "id,number"),

@@ -90,6 +90,10 @@ def test_an_option_of_the_method_named_like_one_of_the_training_does_not_touch_i
     [
         (["--epochs", "1"], "epochs must be at least 2, got 1"),
         (["--method", "ce", "--epochs", "0"], "epochs must be at least 2, got 0"),
+        (["--epochs", "five"], "--epochs must be a whole number, got 'five' (see"),
+        (["--image-size", "abc"], "--image-size must be a whole number, got 'abc' (see"),
+        (["--backbone-lr", "abc"], "--backbone-lr must be a number, got 'abc' (see"),
+        (["--flip", "maybe"], "--flip must be one of True, False, got 'maybe' (see"),
         (["--tau", "3"], "tau must be a fraction"),
         (["--lr", "inf"], "lr must be finite, such as 0.1, got inf"),
         (["--weight-decay", "nan"], "weight_decay must be finite, such as 0.0005, got nan"),

@@ -21,7 +21,7 @@ from vista.runs.folder import RunFolder
 from .conftest import Vista
 
 Small = tuple[str, ...]
-NO_CALIBRATION = "has no calibration (an older run, or too few validation labels)"
+NO_CALIBRATION = "has no calibration: "
 
 
 @pytest.fixture
@@ -113,10 +113,12 @@ def test_few_validation_labels_give_no_calibration(vista: Vista, trained: Path, 
     metrics = RunFolder(trained).metrics()
     assert metrics["calibration"] == {"best": None, "last": None}
     assert metrics["best"]["calibrated"] is None
-    assert NO_CALIBRATION in vista("predict", "trained", "--data", data, "--device", "cpu", "-o", "a.csv").err
+    count = len(RunFolder(trained).split().val)
+    few = f"{NO_CALIBRATION}it has {count} validation labels, and 50 are needed (a larger --validation, or more data);"
+    assert few in vista("predict", "trained", "--data", data, "--device", "cpu", "-o", "a.csv").err
     assert vista("predict", "trained", "--data", data, "--device", "cpu", "-o", "b.csv", "--raw").err == ""
     np.testing.assert_array_equal(confidences("a.csv"), confidences("b.csv"))
-    assert NO_CALIBRATION in vista("export", "trained", "--to", "net.safetensors").err
+    assert few in vista("export", "trained", "--to", "net.safetensors").err
     with pytest.raises(ValueError, match=r"has no calibration.* use calibrated=False"):
         package.load_model("trained", calibrated=True)
 
@@ -130,8 +132,14 @@ def test_a_run_of_an_earlier_version_is_used_as_it_is(vista: Vista, calibrated: 
     assert calibrated.temperature("best") is None
     said = vista("predict", "run", "--data", data, "--device", "cpu", "-o", "a.csv")
     assert said.code == 0
-    assert NO_CALIBRATION in said.err
+    assert f"{NO_CALIBRATION}it is a run of an earlier version;" in said.err
     assert "calibrated:" not in vista("resume", "run").out
+
+
+def test_enough_labels_without_a_fit_give_that_reason(vista: Vista, calibrated: RunFolder, data: str) -> None:
+    rewrite(calibrated, {**calibrated.metrics(), "calibration": {"best": None, "last": None}})
+    said = vista("predict", "run", "--data", data, "--device", "cpu", "-o", "a.csv")
+    assert f"{NO_CALIBRATION}no temperature can be fitted to its 60 validation labels;" in said.err
 
 
 @pytest.mark.parametrize("value", ["warm", -1.0, 0, None])

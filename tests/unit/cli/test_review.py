@@ -47,7 +47,7 @@ def test_decided_labels_train_again(vista: Vista, reviewed: Path) -> None:
     words = said.out.split("Next: vista ")[1].split()
     with open("labels.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [row["label"] for row in rows[:3]] == ["1", "-1", "0"]
+    assert [row["label"] for row in rows[:3]] == ["dog", "", "cat"]
     assert rows[0]["file"] == "cat/00.png"
     assert vista(*words, "--device", "cpu", "--quiet").code == 0
     again, first = RunFolder.open("run-corrected"), RunFolder.open("run")

@@ -77,6 +77,11 @@ def test_a_real_table_is_trained_evaluated_and_predicted(vista, passengers) -> N
     assert vista("labels", "run").code == 0
     said = vista("predict", "run", "--data", "csv:known.csv", "-o", "own.csv")
     assert f"Wrote {about.samples['test']:,} predictions" in said.out + said.err, "of the own table, its test rows"
+    assert (
+        f"{about.samples['test']:,} of 1,200: the test samples of csv:known.csv; --data known.csv predicts all"
+        in said.out
+    )
+    assert "Wrote 1,200 predictions" in vista("predict", "run", "--data", "known.csv", "-o", "own.csv").out
 
 
 def test_images_named_by_a_table(vista) -> None:

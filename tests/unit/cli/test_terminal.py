@@ -39,7 +39,7 @@ def follow(display: terminal.Display, job: Job) -> None:
 
 
 def test_columns_stand_under_their_heads() -> None:
-    heads = [(m.group(), m.end()) for m in re.finditer(r"\S+( \S+)?", terminal.HEADER)]
+    heads = [(m.group(), m.end()) for m in re.finditer(r"\S+( \S+)?", terminal.TEACHER_HEADER)]
     row = terminal.epoch_row(line(12, True, beta=0.25, anchors=17))
     cells = {m.end(): m.group() for m in re.finditer(r"\S+", row)}
     assert {name: cells[end] for name, end in heads} == {
@@ -52,6 +52,20 @@ def test_columns_stand_under_their_heads() -> None:
         "anchors": "17",
     }
     assert row.endswith(" *")
+
+
+def test_columns_of_a_teacher_are_shown_only_with_one() -> None:
+    out, jobs = io.StringIO(), [Job(TrainConfig(epochs=3), Path(f"runs/{name}")) for name in ("a", "b")]
+    display = terminal.Rows(jobs, out)
+    for job in jobs:
+        display(job, Started(job.config, job.out, 1, 100, None))
+    for epoch in (1, 2):
+        display(jobs[0], EpochEnded(line(epoch, False), {}))
+    assert "beta" not in out.getvalue()
+    for epoch in (1, 2):
+        display(jobs[1], EpochEnded(line(epoch, False, beta=0.25, anchors=1), {}))
+        display(jobs[0], EpochEnded(line(epoch + 2, False), {}))
+    assert [len(row.split()) for row in out.getvalue().splitlines()[2:]] == [7, 6, 6, 9, 8, 6, 8, 6]
 
 
 def test_the_pace_is_that_of_the_last_minute(
@@ -150,11 +164,15 @@ def printed(table: Table, width: int) -> str:
 def test_numbers_of_a_runs_table_are_whole_on_a_narrow_terminal(width: int) -> None:
     numbers = {"top1": 1.0, "top5": 1.0, "nll": 1.2345, "ece": 0.1234, "aurc": 0.2345}
     metrics = {which: {"epoch": 187, "val": numbers, "test": numbers} for which in ("best", "last")}
-    text = printed(report_table(TrainConfig(), metrics), width)
+    text = printed(report_table(TrainConfig(), metrics, 6), width)
     words = text.split()
     assert "…" not in text
     assert [words.count(number) for number in ("100.00", "1.2345", "12.34", "23.45")] == [8, 4, 4, 4]
     assert [words.count(word) for word in ("best", "last", "val", "test")] == [2, 2, 2, 2]
+    assert "top-5" in text
+    of_five = printed(report_table(TrainConfig(), metrics, 5), width)
+    assert "top-5" not in of_five
+    assert of_five.split().count("100.00") == 4
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

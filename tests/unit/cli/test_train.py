@@ -343,6 +343,9 @@ def test_another_option_in_the_same_place_is_named(vista: Vista, small: Small) -
     assert "run holds another run, with tau=0.0 instead of 0.5: choose another --out, or replace" in said.err
     said = vista("train", *small, "--method", "ce", *words)
     assert "run holds another run, with method='vista' instead of 'ce'" in said.err
+    for name, wrong in (("network", "mlpp"), ("method", "cee")):
+        said = vista("train", *small, f"--{name}", wrong, *words)
+        assert f"{name} {wrong!r} is unknown; did you mean {wrong[:-1]!r}" in said.err
 
 
 def test_fresh_rejects_all_or_nothing(vista: Vista, small: Small) -> None:

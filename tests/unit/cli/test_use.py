@@ -509,6 +509,45 @@ def test_of_a_new_folder_every_image_is_predicted_and_named(vista: Vista) -> Non
     assert [row["file"] for row in predicted("folder:parts")] == ["test/a/1.png", "test/b/1.png"]
 
 
+def test_a_plain_path_is_predicted_whole_also_if_the_run_was_trained_on_it(vista: Vista) -> None:
+    write_images(*(f"own/{name}/{number}.png" for name in ("a", "b") for number in range(10)))
+    words = ("--data", "folder:own", "--epochs", "2", "--batch-size", "8", "--device", "cpu", "--out", "run", "--quiet")
+    assert vista("train", *words).code == 0
+    predict = ("predict", "run", "--raw", "--device", "cpu", "-o")
+    said = vista(*predict, "all.csv", "--data", "own")
+    assert "Wrote 20 predictions" in said.out
+    assert "test samples" not in said.out
+    said = vista(*predict, "tested.csv", "--data", "folder:own")
+    line = "4 of 20: the test samples of folder:own; --data own predicts all"
+    assert said.out.splitlines()[4:6] == [line, "Wrote 4 predictions to tested.csv"]
+    everything, tested = (Path(name).read_text().splitlines() for name in ("all.csv", "tested.csv"))
+    assert {line.partition(",")[2] for line in tested} < {line.partition(",")[2] for line in everything}
+    to_stdout = vista(*predict, "-", "--data", "folder:own")
+    assert to_stdout.out == Path("tested.csv").read_text()
+    assert to_stdout.err == f"{line}\n"
+    write_images(*(f"parts/{part}/{name}/1.png" for part in ("train", "test") for name in ("a", "b")))
+    assert "Wrote 4 predictions" in vista(*predict, "p.csv", "--data", "parts").out
+    assert "2 of 4: the test samples of folder:parts" in vista(*predict, "p.csv", "--data", "folder:parts").out
+    write_images("own/a/new.png")
+    said = vista(*predict, "p.csv", "--data", "folder:own")
+    assert said.code == 2
+    assert "folder:own has changed since run was trained on it, so that its test samples are not known" in said.err
+    assert "Wrote 21 predictions" in vista(*predict, "p.csv", "--data", "own").out
+
+
+def test_a_path_that_does_not_exist_is_named_as_such(vista: Vista, trained: Path, data: str) -> None:
+    said = vista("predict", "trained", "--data", "nothere")
+    assert (said.code, said.err) == (
+        2, "vista: error: data 'nothere' is neither an existing path nor a data set; known: digits, cifar10, cifar100, "
+        "cifar100-small, tinyimagenet\n",
+    )  # fmt: skip
+    with np.load(data.removeprefix("npz:")) as file:
+        Path("moved").mkdir()
+        np.savez("moved/new.npz", x=file["x_test"])
+    said = vista("predict", "trained", "--data", "new.npz", "--root", "moved")
+    assert said.code == 0, said.err
+
+
 def test_paths_need_no_kind_and_may_come_from_stdin(vista: Vista, monkeypatch: pytest.MonkeyPatch) -> None:
     write_images(*(f"own/{name}/{number}.png" for name in ("a", "b,c") for number in range(10)))
     words = ("--data", "folder:own", "--epochs", "2", "--batch-size", "8", "--device", "cpu", "--out", "run", "--quiet")

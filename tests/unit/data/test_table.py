@@ -182,10 +182,10 @@ def test_a_path_outside_of_the_folder_is_rejected(tmp_path):
     draw(tmp_path / "secret.png", 0)
     for path in ("../secret.png", str(tmp_path / "secret.png")):
         name = write_csv(tmp_path / "d" / "t.csv", {"file": [path, path], "label": ["a", "b"]})
-        with pytest.raises(ValueError, match=r"row 0: image .* must be a path inside"):
+        with pytest.raises(ValueError, match=r"line 2: image .* must be a path inside"):
             load(name, image_column="file")
     name = write_csv(tmp_path / "d" / "t.csv", {"file": ["x.png", "y.png"], "label": ["a", "b"]})
-    with pytest.raises(FileNotFoundError, match=r"row 0: image x\.png is not in .*: paths are relative to the table"):
+    with pytest.raises(FileNotFoundError, match=r"line 2: image x\.png is not in .*: paths are relative to the table"):
         load(name, image_column="file")
 
 
@@ -288,3 +288,22 @@ def test_an_encoding_read_from_json_gives_the_same_inputs() -> None:
     assert np.array_equal(
         features.encode(Path("t.csv"), columns, stored), features.encode(Path("t.csv"), columns, encoding)
     )
+
+
+def test_a_missing_image_is_named_by_the_line_of_its_file(tmp_path):
+    """The header counts, and so do blank lines and line breaks inside a field."""
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    (tmp_path / "t.csv").write_text('image,label\na.png,"x\ny"\n\na.png,z\nb.png,z\n')
+    with pytest.raises(FileNotFoundError, match=r"t\.csv, line 6: image b\.png is not in"):
+        load(f"csv:{tmp_path / 't.csv'}", image_column="image")
+    for part, second in (("train", "a"), ("test", "../b")):
+        (tmp_path / f"{part}.csv").write_text(f"image,label\na.png,x\n{second}.png,y\n")
+    with pytest.raises(ValueError, match=r"test\.csv, line 3: image '\.\./b\.png' must be a path inside"):
+        load(f"csv:{tmp_path}", image_column="image")
+
+
+def test_a_missing_image_of_a_parquet_file_is_named_by_its_row_from_1(tmp_path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table({"image": ["b.png", "b.png"], "label": ["x", "y"]}), tmp_path / "t.parquet")
+    with pytest.raises(FileNotFoundError, match=r"t\.parquet, row 1: image b\.png is not in"):
+        load(f"parquet:{tmp_path / 't.parquet'}", image_column="image")

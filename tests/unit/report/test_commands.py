@@ -56,6 +56,12 @@ def test_the_default_page_is_in_the_folder_of_what_is_drawn(
     assert Path(page).is_file()
 
 
+def test_after_the_report_of_an_unfinished_run_comes_its_resume(capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(Path("half"), finished=False)
+    assert main(["report", "half"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == ["Next: vista resume half"]
+
+
 @pytest.mark.parametrize("watching", [False, True])
 @pytest.mark.parametrize("found", [True, False])
 def test_open_shows_the_page_once_or_prints_its_address(
@@ -153,7 +159,7 @@ def test_labels_clean_writes_a_label_file_for_training(run: Path, drop: bool) ->
     wrong = labels.given[train] != labels.true[train]
     words = ["--top", str(wrong.sum()), "--clean", "clean.csv", *(["--drop"] if drop else [])]
     assert main(["labels", str(run), *words]) == 0
-    read = read_label_file("clean.csv", labels.true, 3)[train]
+    read = read_label_file("clean.csv", labels.true, 3, folder.data().classes)[train]
     assert (read[wrong] == (-1 if drop else labels.true[train][wrong])).all()
     assert (read[~wrong] == labels.given[train][~wrong]).all()
 

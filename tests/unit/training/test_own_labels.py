@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import vista
@@ -14,7 +15,7 @@ from vista.runs.config import TrainConfig
 from vista.runs.folder import RunFolder
 from vista.training.before_after import compare_before_after
 from vista.training.own_labels import hold_out_fold, keep_split, replace_labels
-from vista.training.samples import labels_and_split, load_source
+from vista.training.samples import labels_and_split, load_samples, load_source
 
 SMALL = {"network": "mlp", "epochs": 2, "batch_size": 16, "lr": 0.01, "device": "cpu", "validation": 0.2}
 
@@ -50,6 +51,13 @@ def test_labels_of_a_separate_test_set_follow_the_others(tmp_path: Path) -> None
     assert changed.labels.tolist() == [1, 1, 0, 1, 0, 1, 0, 1]
     assert changed.test_labels.tolist() == [1, 0, 0]
     assert np.array_equal(changed.test_inputs, x[[8, 10, 11]])
+
+
+def test_samples_that_a_label_file_does_not_name_are_counted(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "l.csv").write_text("id,label\n0,1\n5,0\n")
+    config = TrainConfig(data=f"folder:{folder}", labels=str(tmp_path / "l.csv"), validation=0.2)
+    with pytest.warns(UserWarning, match=r"^38 of 40 samples keep their own label: .*l\.csv does not name them$"):
+        load_samples(config, torch.device("cpu"))
 
 
 def test_no_label_of_a_file_is_declared_true(folder: Path, tmp_path: Path) -> None:

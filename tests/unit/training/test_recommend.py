@@ -45,7 +45,17 @@ def test_few_validation_samples_take_label_smoothing(photos: str) -> None:
     assert (config.method, config.network, config.lr_schedule) == ("label-smoothing", "small-cnn", "cosine")
     assert (config.batch_size, config.lr) == (32, 0.05)
     assert FEWEST <= config.epochs <= MOST
-    assert config.choice.startswith("auto: 19 images, 2 of them for validation: label-smoothing (vista-light needs 200")
+    chosen = "label-smoothing (vista-light needs 200 validation samples), small-cnn at up to 64 px for the CPU"
+    assert config.choice.startswith(f"auto: 19 images, 2 of them for validation: {chosen}")
+
+
+def test_images_of_a_table_are_measured_at_the_size_of_the_network(photos: str) -> None:
+    folder = Path(photos.removeprefix("folder:"))
+    rows = [f"{file.relative_to(folder)},{file.parent.name}" for file in sorted(folder.glob("*/*"))]
+    (folder / "table.csv").write_text("\n".join(["image,label", *rows]))
+    given = {"data": f"csv:{folder / 'table.csv'}", "image_column": "image", "image_size": 24, "device": "cpu"}
+    config = make_config(None, "auto", given)
+    assert "small-cnn at 24 px for the CPU" in config.choice
 
 
 def test_a_table_takes_vista_light_however_small_it_is(tmp_path: Path) -> None:
