@@ -73,16 +73,16 @@ def compute_posterior(
     """
     scores = _log_joint(probs, labels, temperature, noise)
     if excess:
-        own = (labels >= 0).to(scores.dtype).unsqueeze(1) * -excess
-        scores.scatter_add_(1, labels.clamp(min=0).unsqueeze(1), own)
+        scores -= excess * one_hot(labels, scores.shape[1])
     return scores.softmax(dim=1)
 
 
 def given_log_odds(probs: Tensor, labels: Tensor, temperature: float, noise: float | Tensor) -> Tensor:
     """Log-odds of the given labels ``[N]``, all of them known, in :func:`compute_posterior`: float64 ``[N]``."""
-    scores, rows = _log_joint(probs, labels, temperature, noise), labels.unsqueeze(1)
-    own = scores.gather(1, rows).squeeze(1)
-    return own.double() - scores.scatter(1, rows, -torch.inf).logsumexp(dim=1).double()
+    scores = _log_joint(probs, labels, temperature, noise)
+    own = scores.gather(1, labels.unsqueeze(1)).squeeze(1).double()
+    others = scores.masked_fill_(one_hot(labels, scores.shape[1]) > 0, -torch.inf)
+    return own - others.logsumexp(dim=1).double()
 
 
 def _log_joint(probs: Tensor, labels: Tensor, temperature: float, noise: float | Tensor) -> Tensor:
@@ -381,8 +381,8 @@ class Posterior(Vista):
         >>> posterior = Posterior([0, 1], num_classes=2, epochs=2, val_labels=[0])
         >>> posterior.record_unmixed(torch.eye(2), torch.tensor([0, 1]), share=torch.ones(1))
         """
-        rows = torch.where(share == 1.0, index, len(self._labels))  # the spare row
-        self._store.write(rows, at_least_float32(logits.detach()).softmax(dim=-1), unique=False)
+        rows = torch.where(share == 1.0, index, len(self._labels))  # only the spare row, which nothing reads, repeats
+        self._store.write(rows, at_least_float32(logits.detach()).softmax(dim=-1), unique=True)
 
     def to(self, device: torch.device | str) -> Posterior:
         """Move targets and predictions, in place.
