@@ -132,7 +132,10 @@ def _parser_error(kind: type, box: str) -> str:
     ):
         return f"{number[1]} must be a {'whole number' if 'int' in number[2] else 'number'}, got {number[3]}"
     if choice := re.match(r"invalid choice (.*) for argument '(.*)'. Expected one of \((.*?),?\)", message):
-        return f"{choice[2]} must be one of {choice[3].replace(chr(39), '').replace(', None', '')}, got {choice[1]}"
+        names = [name for name in choice[3].replace("'", "").split(", ") if name != "None"]
+        if "True" in names:  # in the order of a set
+            names.sort(reverse=True)
+        return f"{choice[2]} must be one of {', '.join(names)}, got {choice[1]}"
     unknown = re.match(r"Unrecognized options: ([^\s,]+)", message)
     if unknown is None:
         return message[0].lower() + message[1:]

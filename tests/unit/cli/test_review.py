@@ -64,6 +64,7 @@ def test_decided_labels_train_again(vista: Vista, reviewed: Path) -> None:
     assert "test samples with the labels of run-corrected" in said.out
 
 
+@pytest.mark.filterwarnings("ignore:39 of 40 samples keep their own label")
 @pytest.mark.parametrize("which", ["best", "last"])
 @pytest.mark.parametrize("changes", [False, True])
 def test_what_follows_a_comparison_works(vista: Vista, reviewed: Path, changes: bool, which: str) -> None:
