@@ -28,14 +28,14 @@ const images = new Map();
 async function ask(path, body) {
   const options = body === undefined ? {} : {
     method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
-  let answer;
+  let answer, text;
   try {
     answer = await fetch(path, options);
+    text = await answer.text(); // fails where the server ends in the middle of its answer
   } catch {
     throw new Error("The server does not answer. Start `vista review` again and open the address that it prints; " +
       "every decision counted above is saved.");
   }
-  const text = await answer.text();
   let values;
   try { values = JSON.parse(text); } catch { values = { error: text }; }
   if (!answer.ok) throw Object.assign(new Error(values.error || `The server answered ${answer.status}.`), values);
