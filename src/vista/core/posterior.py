@@ -510,10 +510,12 @@ class Posterior(Vista):
         return _Estimate(val, Fit(temperature, noise_rate, matrix), subtracted)
 
     def _make_targets(self) -> None:
-        super()._make_targets()
-        if self._estimate.val:  # without an anchor the targets are the labels
-            assert self._targets is not None
-            self._targets[:-1].copy_(self._compute(self._beta()))
+        if not self._estimate.val:  # without an anchor the targets are the labels
+            super()._make_targets()
+            return
+        assert self._targets is not None
+        self._weights = self._teacher_weights()
+        self._targets[:-1].copy_(self._compute(self._beta()))
 
     def _given_log_odds(self, rows: Tensor, fit: Fit) -> Tensor:
         """Log-odds of the given labels of the training samples ``rows``."""
