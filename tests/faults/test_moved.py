@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
 from reliability import record
 from trainings import config, damage, ended_as, noting_states, stopped, train
 
+from vista.files import atomic
 from vista.runs import folder
 from vista.runs.checkpoint import Checkpoints
 from vista.runs.config import TrainConfig
@@ -43,6 +45,26 @@ def test_a_moved_run_stops_and_resumes_at_its_new_path(
     train(wanted, new)
     assert ended_as(new) == ended_as(tmp_path / "whole")
     record(f"moved folder after {kind.__name__} {count}", moves=1, resumed=1)
+
+
+def test_a_run_moved_while_its_last_checkpoint_is_written_names_its_new_path(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted, old, new, moved = config(data), tmp_path / "old", tmp_path / "new", threading.Event()
+    last = wanted.epochs
+
+    def wait_for_the_move(kind: str, target: Path) -> None:
+        if kind == "rename" and target.name.startswith(f"epoch-{last:05d}"):
+            moved.wait(timeout=60)
+
+    def move() -> None:
+        old.rename(new)
+        moved.set()
+
+    monkeypatch.setattr(atomic, "on_write", wait_for_the_move)
+    with pytest.raises(FolderMoved, match=f"{old} was moved to {new}"):
+        train_and(wanted, old, EpochEnded, last, move)
+    assert not old.exists()
 
 
 @pytest.mark.parametrize("kind", [Stepped, EpochEnded])

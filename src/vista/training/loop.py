@@ -117,8 +117,8 @@ def _train_epochs(training: Training, saving: Saving, role: str | None) -> Gener
             training.epoch += 1
             if training.epoch <= config.epochs:
                 training.begin_epoch()
+    _check_folder(training, saving)  # first: in a moved folder the last checkpoint has failed
     saving.checkpoints.wait()
-    _check_folder(training, saving)
     metrics = results.finish(training)
     saving.checkpoints.clear()
     return metrics
