@@ -3,7 +3,7 @@
     python benchmarks/label_coverage.py --runs runs/coverage                    # every run below these folders
     python benchmarks/label_coverage.py --json gpu/*.json                       # outputs of `vista labels RUN --json`
     python benchmarks/label_coverage.py --misfiled 0 1 2 --root DATA            # builds folders and trains first
-    python benchmarks/label_coverage.py --cifar100 human symmetric:0.4 --root DATA    # trains ResNet-18 first
+    python benchmarks/label_coverage.py --cifar100 human symmetric:0.4 --root DATA    # trains first
 
 The truth is known for label noise that vista added, for CIFAR-100N, and for folders of benchmarks/misfiled_folder.py,
 where misfiled.csv beside train/ names the wrong files. Cases are added to the record; one that it has is replaced.
@@ -56,7 +56,13 @@ class Arguments:
     folds: int = 5
     """Parts of the cross-validation of the first method."""
     cifar100: tuple[str, ...] = ()
-    """Noise of CIFAR-100 with which a ResNet-18 is trained and judged, with VISTA Light and one cosine."""
+    """Noise of CIFAR-100 with which a network is trained and judged, with VISTA Light and one cosine."""
+    network: str = "resnet18"
+    """Network of these trainings."""
+    batch_size: int = 64
+    """Batch size of these trainings."""
+    precision: str = "auto"
+    """Precision of these trainings."""
     seeds: tuple[int, ...] = (0, 1, 2)
     """Seeds of these trainings."""
     cifar100_epochs: int = 30
@@ -92,8 +98,9 @@ def main(args: Arguments) -> None:
 def cifar100_jobs(args: Arguments) -> list[Job]:
     """A training for each noise and seed; finished ones are not repeated."""
     settings: dict[str, Any] = {
-        "data": "cifar100", "root": args.root, "network": "resnet18", "method": "vista-light",
-        "epochs": args.cifar100_epochs, "lr_schedule": "cosine",
+        "data": "cifar100", "root": args.root, "network": args.network, "method": "vista-light",
+        "epochs": args.cifar100_epochs, "lr_schedule": "cosine", "batch_size": args.batch_size,
+        "precision": args.precision,
     }  # fmt: skip
     cases = [(noise, seed) for seed in args.seeds for noise in args.cifar100]
     configs = [make_config(None, "noisy", {**settings, "noise": noise, "seed": seed}) for noise, seed in cases]
