@@ -57,7 +57,7 @@ def make_folder(folder: Path, images: int, classes: int) -> Path:
     original, pixel_file._decode = pixel_file._decode, decode_nothing
     try:
         path = folder.with_name(f"{folder.name}.{IMAGE_SIZE}px.pixels")
-        pixel_file._write(path, files, folder, size, pixel_file.Headers(None, False), False)
+        pixel_file._write(path, files, folder, size, pixel_file.Headers(None, False), False, True)
     finally:
         pixel_file._decode = original
     return path
