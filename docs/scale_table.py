@@ -62,6 +62,8 @@ MEASURED = (  # record, of what, what, value
     ("host-store-imagenet", STORE, "memory of the files, 4 processes over 1", "{memory_of_4_processes_over_1:.2f}"),
     ("host-store-imagenet", STORE, "peak of resuming over the files", "{resume_peak_over_blobs:.2f}"),
     ("host-store-imagenet", STORE, "end of an epoch, one state written", "{end_of_epoch_seconds:.0f} s"),
+    ("large-folder", "{images:,} photos, 200 GB decoded", "start to first step", "{first_start_seconds:.0f} s"),
+    ("large-folder", "the same", "again", "{second_start_seconds:.0f} s"),
     ("lost-node", "Ray, two nodes on one machine, one killed", "noticed", "{noticed_seconds:.0f} s"),
     ("lost-node", "the same", "its run trains again on the other", "{training_again_seconds:.0f} s"),
 )
