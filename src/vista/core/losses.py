@@ -95,21 +95,21 @@ class _SoftCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, grad_probs: Tensor | None) -> tuple[Tensor | None, None, None, None]:
         probs, targets = ctx.saved_tensors
-        if ctx.mean and grad is not None:
-            grad = grad / len(probs)
+        if grad is not None:
+            grad = grad / len(probs) if ctx.mean else grad.unsqueeze(-1)
         if torch.is_grad_enabled() or grad is None or grad_probs is not None:
             return _composed_gradient(probs, targets, grad, grad_probs), None, None, None
         if ctx.sum_to_one:
-            return (probs - targets).mul_(grad.unsqueeze(-1)), None, None, None
+            return (probs - targets).mul_(grad), None, None, None
         gradient = probs * targets.sum(dim=-1, keepdim=True)
-        return gradient.sub_(targets).mul_(grad.unsqueeze(-1)), None, None, None
+        return gradient.sub_(targets).mul_(grad), None, None, None
 
 
 def _composed_gradient(probs: Tensor, targets: Tensor, grad: Tensor | None, grad_probs: Tensor | None) -> Tensor | None:
-    """Gradient of the logits from plain operations, for double backward."""
+    """Gradient of the logits from plain operations, for double backward; ``grad`` is a scalar or ``[B, 1]``."""
     gradient = None
     if grad is not None:
-        gradient = (probs * targets.sum(dim=-1, keepdim=True) - targets) * grad.unsqueeze(-1)
+        gradient = (probs * targets.sum(dim=-1, keepdim=True) - targets) * grad
     if grad_probs is not None:
         through_probs = probs * (grad_probs - (probs * grad_probs).sum(dim=-1, keepdim=True))
         gradient = through_probs if gradient is None else gradient + through_probs

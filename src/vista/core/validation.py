@@ -175,7 +175,7 @@ def check_logits(logits: Tensor, rows: int, num_classes: int, name: str = "logit
 
 
 def check_finite(
-    logits: Tensor, index: Tensor, epoch: int, name: str = "logits", computed: Tensor | None = None
+    logits: Tensor, index: Tensor, epoch: int, name: str = "logits", computed: Tensor | float | None = None
 ) -> None:
     """Reject NaN and infinity and name the samples; individual values are read only if the sum is not finite.
 

@@ -281,7 +281,7 @@ class Vista:
                 "record(logits, index) outside"
             )
         # On a GPU, checks may have redirected a bad row to the spare row, whose target is zero.
-        sum_to_one = targets is None and not len(self._missing) and not (self._checks and logits.is_cuda)
+        sum_to_one = targets is None and not self._missing.numel() and not (self._checks and logits.is_cuda)
         if targets is None:
             targets = self._targets.index_select(0, rows) if self._targets is not None else self._gather_targets(index)
             if self._targets is None and self._checks and logits.is_cuda:
@@ -294,17 +294,16 @@ class Vista:
             class_weight = as_numbers(class_weight, logits, (self.num_classes,), "class_weight")
         if label_smoothing:
             targets = smooth_targets(targets, unit_interval(label_smoothing, "label_smoothing"))
-        is_plain = reduction == "mean" and sample_weight is None and not len(self._missing)
+        is_plain = reduction == "mean" and sample_weight is None and not self._missing.numel()
         loss, probs = cross_entropy_and_probs(logits, targets, class_weight, sum_to_one, mean=is_plain)
         if self._checks and not logits.is_cuda:
-            check_finite(logits, rows, self.epoch + 1, computed=loss.detach() if is_plain else loss.detach().sum())
+            check_finite(logits, rows, self.epoch + 1, computed=(loss if is_plain else loss.detach().sum()).item())
         if not is_plain:
             loss = reduce(loss, reduction, sample_weight, rows_with_target(targets) if len(self._missing) else None)
         if recording:  # last, so that a call that fails stores nothing
-            with torch.no_grad():
-                if self._inspects_outputs:
-                    self._inspect(logits)
-                self._store.write(rows, probs, unique=not self._checks)
+            if self._inspects_outputs:
+                self._inspect(logits.detach())
+            self._store.write(rows, probs, unique=not self._checks)
             self._count(len(rows))
         return loss
 

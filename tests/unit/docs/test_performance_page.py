@@ -98,6 +98,28 @@ def tried() -> dict[str, str]:
     return rows
 
 
+def variants() -> dict[str, str]:
+    """Rows of the table of variants of the loss."""
+    texts = {
+        "as it is": "as it is",
+        "without checks": "without checks (`checks=False`)",
+        "without the record": "without the record",
+        "gradient in the forward pass": "gradient in the forward pass",
+        "plain operations instead of a Function": "plain operations instead of an autograd function",
+        "numpy's exp": "numpy's `exp`",
+        "exp2": "`exp2` of the scaled logarithm instead of `exp`",
+        "exp2 and one sum": "the same, with one sum over all losses",
+    }
+    measured = result("loss-variants")
+    assert texts.keys() == measured.keys()
+    return {name: f"| {text} | {measured[name]:.2f} |" for name, text in texts.items()}
+
+
+@pytest.mark.parametrize("what", variants())
+def test_page_shows_the_variants_of_the_loss(what: str) -> None:
+    assert variants()[what] in (DOCS / "performance.md").read_text()
+
+
 @pytest.mark.parametrize("what", tried())
 def test_page_shows_what_was_tried(what: str) -> None:
     assert tried()[what] in (DOCS / "performance.md").read_text()
