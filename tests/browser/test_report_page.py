@@ -227,13 +227,38 @@ def test_every_section_and_figure_is_visible_without_errors(visit: Callable[...,
         if name != "accuracy":  # the headline says what it shows
             assert opened.page.locator(f"section#{name} .how").first.inner_text(), name
     charts = opened.page.locator(".chart")
-    assert charts.count() >= 12
+    assert charts.count() >= 11
     for k in range(charts.count()):
         box = charts.nth(k).bounding_box()
         assert box["width"] > 200
         assert box["height"] > 40
         assert charts.nth(k).locator("svg").count() == 1
     assert opened.complaints == []
+
+
+@pytest.mark.parametrize("method", ["ce", "label-smoothing"])
+def test_plain_methods_have_only_sections_that_apply(visit: Callable[..., Opened], tmp_path: Path, method: str) -> None:
+    write_run(tmp_path / "run", method=method)
+    write_page(read_runs([tmp_path / "run"]), tmp_path / "page.html")
+    opened = visit(page=tmp_path / "page.html")
+    page = opened.page
+    for name in ("timeline", "marginal-coverage", "contributing-set"):
+        assert page.locator(f"#{name}, [data-figure='{name}'], a[href='#{name}']").count() == 0, name
+    said = page.inner_text("body").lower()
+    assert not [word for word in ("anchor", "teacher", "lifespan", "coverage", "vista basic") if word in said]
+    links = page.locator("#contents a").evaluate_all("all => all.map(link => link.hash.slice(1))")
+    assert links == page.locator("main > section").evaluate_all("all => all.map(own => own.id)")
+    for section in page.locator("main > section").all():
+        assert section.locator("svg, table, .how").count() > 0
+    assert opened.complaints == []
+
+
+def test_anchors_are_those_of_methods_that_keep_them(visit: Callable[..., Opened]) -> None:
+    page = visit().page
+    for name in ("timeline", "marginal-coverage"):
+        assert page.locator(f"#{name} h3").all_inner_texts()[0].startswith("VISTA"), name
+        assert page.locator(f"#{name} .panel").count() == 1, name
+    assert page.locator("#contributing-set .chart .curve").count() == 1
 
 
 def test_no_request_leaves_the_page(visit: Callable[..., Opened], report: Path) -> None:
@@ -375,7 +400,6 @@ def test_the_weighting_of_each_run_is_explained(visit: Callable[..., Opened], tm
     assert "+4 · 0.25" in uniform
     assert f"The newest state is ranked first. {share}" in chronological
     assert "share" not in page.locator("#marginal-coverage > .how").inner_text()
-    assert "plain, replayed as VISTA Basic" in plain
 
 
 def test_right_to_left_names_are_isolated(visit: Callable[..., Opened], tmp_path: Path) -> None:

@@ -105,20 +105,13 @@ def _figures(groups: Sequence[Group]) -> dict[str, Any]:
     if not groups:
         return {"figures": None, "whiskers": {}, "not_shown": None, "paths": None}
     sampled = figures.with_samples(groups)
-    panels = {
-        name: list(make(sampled if name in figures.OF_SAMPLES else groups))
-        for name, make in figures.FIGURES.items()
-        if name != "timeline"
-    }
+    panels = {name: list(make(figures.shown(name, groups))) for name, make in figures.FIGURES.items()}
+    lines = panels.pop("timeline")
     panels["forgotten-classes"] = figures.forgotten_classes(sampled) if sampled else []
     data = {name: _plain(own) for name, own in panels.items()}
     for panel in data["marginal-coverage"]:
         panel["weighting"] = _explain_weights(panel.pop("options"))
-    lines = figures.timeline(sampled)
-    data["timeline"] = [
-        {"name": line.name, "run": line.run, "kept": line.kept, "columns": _since_birth(line.weights)}
-        for line in ([line for line in lines if line.kept] or lines)
-    ]
+    data["timeline"] = [{"name": line.name, "run": line.run, "columns": _since_birth(line.weights)} for line in lines]
     return {
         "figures": data,
         "whiskers": {name: figures.whisker_label(own) for name, own in panels.items()},

@@ -44,7 +44,6 @@ MARKERS: tuple[Polygon, ...] = (
 )  # fmt: skip
 ANCHORS_SHOWN = 14  # per panel, those that add most
 CLASSES_SHOWN = 12  # per panel, those that lost most
-REPLAYED = "replayed as VISTA Basic"  # the anchors of a method that keeps none
 
 
 @dataclass(frozen=True)
@@ -184,7 +183,6 @@ def for_page(series: dict[str, int]) -> dict[str, Any]:
         "ramp": len(RAMP),
         "anchors_shown": ANCHORS_SHOWN,
         "classes_shown": CLASSES_SHOWN,
-        "replayed": REPLAYED,
     }
 
 
