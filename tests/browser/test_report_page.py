@@ -495,19 +495,20 @@ def test_a_teacher_without_suspects_is_reported(visit: Callable[..., Opened], tm
 def test_filters_by_class_and_score(visit: Callable[..., Opened]) -> None:
     opened = visit()
     cards = opened.page.locator(".suspect")
-    everything = int(opened.page.inner_text("#suspect-count").split()[-1])
+    everything = shown(opened.page)
     assert cards.count() == min(60, everything)
     assert cards.first.locator("img").evaluate("image => image.complete && image.naturalWidth > 0")
     opened.page.select_option("#filter-given", label="c")
-    fewer = int(opened.page.inner_text("#suspect-count").split()[-1])
+    fewer = shown(opened.page)
     assert 0 < fewer < everything
     assert set(opened.page.locator(".suspect s").all_inner_texts()) == {"c"}
     opened.page.fill("#filter-score", "1")
-    assert opened.page.inner_text("#suspect-count") == "0 shown of 0"
+    assert opened.page.inner_text("#suspect-count") == f"0 of 0 that match shown, {everything} on the page"
 
 
 def shown(page: Any) -> int:
-    return int(page.inner_text("#suspect-count").split()[-1])
+    """How many samples the filters match, of which the first 60 are shown."""
+    return int(page.inner_text("#suspect-count").split()[2])
 
 
 def test_filters_by_rank(visit: Callable[..., Opened]) -> None:
@@ -615,10 +616,40 @@ def test_runs_without_samples_are_named(visit: Callable[..., Opened], tmp_path: 
 
 def test_more_suspects_are_shown_on_demand(visit: Callable[..., Opened]) -> None:
     opened = visit()
-    everything = int(opened.page.inner_text("#suspect-count").split()[-1])
-    assert everything > 60
-    opened.page.click("text=Show more")
-    assert opened.page.locator(".suspect").count() == min(120, everything)
+    page = opened.page
+    everything = shown(page)
+    assert 60 < everything <= 120
+    assert page.inner_text("#suspect-count") == f"60 of {everything} shown"
+    assert page.inner_text(".more") == f"Show {everything - 60} more"
+    assert page.inner_text(".check h3").startswith(f"First 9 of {everything} labels to check")
+    assert page.inner_text(".all") == f"All {everything} labels to check \u2192"
+    assert f"about {everything} of " in page.inner_text("#suspects")
+    assert shown_of(page, ".nine") == 9
+    page.click(".more")
+    assert shown_of(page, ".suspect") == everything
+    assert page.inner_text("#suspect-count") == f"{everything} of {everything} shown"
+    assert page.locator(".more").is_hidden()
+
+
+def shown_of(page: Any, what: str) -> int:
+    return sum(one.is_visible() for one in page.locator(what).all())
+
+
+def test_a_shortened_list_names_the_full_one(
+    visit: Callable[..., Opened], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = write_run(tmp_path / "run", method="vista", teacher=True)
+    estimated = suspects.of_run(RunFolder(run)).estimated
+    monkeypatch.setattr("vista.report.payload.MOST_SUSPECTS", 10)
+    write_page(read_runs([run]), tmp_path / "page.html")
+    page = visit(page=tmp_path / "page.html").page
+    assert estimated > 10
+    assert page.locator(".suspect").count() == 10
+    assert page.inner_text("#suspect-count") == "10 of 10 shown"
+    assert page.inner_text(".check h3").startswith(f"First 9 of {estimated} labels to check")
+    assert page.inner_text(".all") == "The first 10 labels to check \u2192"
+    full = f"This page has the first 10 of {estimated}. The full list: vista labels {run}"
+    assert full in " ".join(page.inner_text("#suspects").split())
 
 
 def test_names_stay_text(visit: Callable[..., Opened]) -> None:
@@ -658,6 +689,22 @@ def test_a_table_that_does_not_fit_shows_a_hint(visit: Callable[..., Opened], tm
     if hidden > 0:
         page.set_viewport_size({"width": 1440, "height": 900})
         hint.wait_for(state="hidden")
+
+
+@pytest.mark.parametrize("width", [320, 390, 1280, 1440])
+def test_every_link_of_the_navigation_is_in_view(visit: Callable[..., Opened], width: int) -> None:
+    page = visit(width=width).page
+    navigation = page.locator("#contents")
+    assert navigation.evaluate("nav => nav.scrollWidth <= nav.clientWidth")
+    for link in navigation.locator("a").all():
+        box = link.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width, link.inner_text()
+    navigation.locator("a", has_text="Anchors over time").click()
+    page.wait_for_function("scrollY > 900")
+    shown, heading = navigation.bounding_box(), page.locator("#timeline h2").bounding_box()
+    assert heading["y"] >= shown["y"] + shown["height"], "the navigation covers no heading"
+    assert shown["y"] + shown["height"] <= 0 or shown["height"] < 100, "it leaves most of a small window free"
 
 
 @pytest.mark.parametrize("width", [390, 320])

@@ -13,6 +13,7 @@ from vista.analysis import suspect_files
 from vista.analysis.groups import Group, common_labels, group_runs
 from vista.analysis.runs import Run
 from vista.analysis.table import COLUMNS, Row, comparison
+from vista.files import shell
 from vista.report import figures, images, sample_paths, series, style, summary
 from vista.review import run_decisions
 from vista.runs import folder
@@ -220,7 +221,8 @@ def _suspects_note(run: Run, able: int, found: dict[str, Any], shown: int) -> st
     if found.get("caution"):
         note += f". {found['caution'].removesuffix('.')}"
     if found["estimated"] > shown:
-        note += f". The first {shown} are shown; the command vista labels writes all"
+        command = _isolated(shell.command("vista", "labels", run.path))
+        note += f". This page has the first {shown:,} of {found['estimated']:,}. The full list: {command}"
     if run.metrics is not None:
         said, command = after_review(RunFolder(run.path), found)
         note += f"{said}: {_isolated(command)}"
