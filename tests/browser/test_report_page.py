@@ -707,6 +707,17 @@ def test_every_link_of_the_navigation_is_in_view(visit: Callable[..., Opened], w
     assert shown["y"] + shown["height"] <= 0 or shown["height"] < 100, "it leaves most of a small window free"
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_matrix_that_does_not_fit_shows_a_hint(visit: Callable[..., Opened], tmp_path: Path, width: int) -> None:
+    classes = [f"class {k}" for k in range(12)]
+    write_run(tmp_path / "run", method="vista", teacher=True, classes=classes, samples=400)
+    write_page(read_runs([tmp_path / "run"]), tmp_path / "page.html")
+    page = visit(width=width, page=tmp_path / "page.html").page
+    hidden = page.locator(".matrix .scroll").evaluate("box => box.scrollWidth > box.clientWidth")
+    assert hidden == (width == 390)
+    page.locator(".matrix .hint").wait_for(state="visible" if hidden else "hidden")
+
+
 @pytest.mark.parametrize("width", [390, 320])
 def test_the_page_is_usable_on_a_phone(visit: Callable[..., Opened], width: int) -> None:
     opened = visit(width=width, has_touch=True)

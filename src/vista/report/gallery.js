@@ -70,7 +70,7 @@ function pairMatrix(suspects, choose) {
   const hidden = Math.max(rows.size - given.length, columns.size - suggested.length);
   const short = suggested.every((k) => suspects.classes[k].length <= 3);
   return html("div", { class: short ? "matrix short" : "matrix" }, html("h3", {}, "Given → suggested", html("span", { class: "note" }, `number of listed labels; a cell shows its samples${hidden > 0 ? `; the ${MATRIX} most frequent classes` : ""}`)),
-    html("div", { class: "scroll" }, html("table", {}, html("thead", {}, head), html("tbody", {}, ...body))));
+    ...scrolling(html("table", {}, html("thead", {}, head), html("tbody", {}, ...body))));
 }
 
 function gallery(data, choosePath) {
