@@ -15,7 +15,7 @@ import numpy as np
 from vista.analysis.groups import Group
 from vista.report import figures, series, style
 from vista.report.figures import Band
-from vista.report.style import ANCHORS_SHOWN, LIGHT, SECTIONS, LineStyle, Mark
+from vista.report.style import ANCHORS_SHOWN, LIGHT, REPLAYED, SECTIONS, LineStyle, Mark
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,19 +65,17 @@ def draw(name: str, groups: Sequence[Group]) -> Figure:
 
     Args:
         name: A key of ``DRAWINGS``.
-        groups: Groups of runs, each with at least one epoch; the figure shows those that have its data.
+        groups: Groups of runs, each with at least one epoch. The anchors of a method that keeps none are replayed as
+            VISTA Basic.
 
     Returns:
         A matplotlib figure.
     """
     if name not in DRAWINGS:
         raise ValueError(f"figure must be one of {', '.join(DRAWINGS)}, got {name!r}")
-    ordered = series.ordered(groups)
-    if not (shown := figures.shown(name, ordered)):
-        lack = "keeps anchors" if name in figures.OF_ANCHORS else "says which samples were right"
-        raise ValueError(f"{name} cannot be drawn: no run here {lack}")
-    data = figures.FIGURES[name](shown)
-    styles = {_escaped(own): style.line_style(place) for own, place in series.positions(ordered).items()}
+    shown = series.ordered(groups)
+    data = figures.FIGURES[name](figures.with_samples(shown) if name in figures.OF_SAMPLES else shown)
+    styles = {_escaped(own): style.line_style(place) for own, place in series.positions(shown).items()}
     with _settings() as make:
         return DRAWINGS[name](make, [_printable(panel) for panel in data], styles)
 
@@ -218,18 +216,19 @@ def _timeline(make: Any, panels: Sequence[figures.Timeline], styles: Styles) -> 
     from matplotlib.colors import LinearSegmentedColormap, LogNorm
 
     text = SECTIONS["timeline"]
+    shown = [panel for panel in panels if panel.kept] or list(panels)
     ramp = LinearSegmentedColormap.from_list("ramp", style.RAMP)
-    figure, axes = figure_of(make, len(panels), 4.4, 3.6)
-    lowest = min((float(panel.weights[panel.weights > 0].min(initial=1)) for panel in panels), default=1.0)
+    figure, axes = figure_of(make, len(shown), 4.4, 3.6)
+    lowest = min((float(panel.weights[panel.weights > 0].min(initial=1)) for panel in shown), default=1.0)
     image: Any = None
-    for ax, panel in zip(axes, panels, strict=True):
+    for ax, panel in zip(axes, shown, strict=True):
         size = len(panel.weights) + 0.5
         image = ax.imshow(np.ma.masked_equal(panel.weights, 0), origin="lower", aspect="auto", cmap=ramp,
                           norm=LogNorm(min(lowest, 0.5), 1), interpolation="nearest",
                           extent=(0.5, size, 0.5, size))  # fmt: skip
         ax.grid(visible=False)
         ax.set(title=panel.name, xlabel=text.x)
-        note(ax, panel.run)
+        note(ax, panel.run if panel.kept else REPLAYED)
         whole_numbers(ax.xaxis)
         whole_numbers(ax.yaxis)
     for ax in leftmost(axes):

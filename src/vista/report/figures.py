@@ -1,8 +1,8 @@
 """The data of every figure: pure functions from groups of runs to arrays, for ``drawing.py`` and the page.
 
 Shares are fractions. A group with several seeds is drawn as their mean with whiskers of one standard error to either
-side. The anchors cannot be averaged; those panels show the first run of the group and name it. :func:`shown` selects
-the groups of a figure.
+side. The anchors cannot be averaged; those panels show the first run of the group and name it. Figures of samples need
+the groups of :func:`with_samples`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from vista.analysis.runs import Against, Run
 from vista.core import coverage
 from vista.core.store import readable
 from vista.metrics import mean_and_error
+from vista.report.style import REPLAYED
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -96,6 +97,7 @@ class MarginalCoverage:
     name: str
     run: str
     seeds: int  # of the group; the anchors are those of one run
+    kept: bool  # by the method; otherwise replayed as VISTA Basic
     samples: int
     tau: float
     options: dict[str, Any]  # that rank and weight the anchors
@@ -146,11 +148,12 @@ class Timeline:
 
     name: str
     run: str
+    kept: bool
     weights: Floats
 
 
 def shown(name: str, groups: Sequence[Group]) -> list[Group]:
-    """The groups of a figure: for the anchors those that keep some, for figures of samples those with samples."""
+    """The groups that have the data of a figure: anchors of their own, the correctness of single samples."""
     if name in OF_ANCHORS:
         groups = [group for group in groups if all(run.keeps_anchors for run in group.runs)]
     return with_samples(groups) if name in OF_SAMPLES else list(groups)
@@ -233,6 +236,7 @@ def _marginal_coverage(group: Group, run: Run) -> MarginalCoverage:
         name=group.name,
         run=run.name,
         seeds=len(group.runs),
+        kept=run.keeps_anchors,
         samples=samples,
         tau=options["tau"],
         options=options,
@@ -245,7 +249,7 @@ def _marginal_coverage(group: Group, run: Run) -> MarginalCoverage:
 
 
 def contributing_set(groups: Sequence[Group]) -> list[ContributingSet]:
-    """Number of anchors of each group, by its own tolerance."""
+    """Number of anchors of each group, by its own tolerance; a method that keeps none is replayed as VISTA Basic."""
     return [_contributing_set(group, group.runs[0]) for group in groups]
 
 
@@ -259,7 +263,8 @@ def _contributing_set(group: Group, first: Run) -> ContributingSet:
     most = int(np.max(counts))
     size = "" if each is None else f", {readable(most * each)}"
     tau = f", τ = {first.options['tau']}" if first.options["tau"] else ""
-    return ContributingSet(group.name, _band(counts), most, each, f": at most {most}{size}{tau}")
+    detail = f": at most {most}{size}{tau if first.keeps_anchors else f', {REPLAYED}'}"
+    return ContributingSet(group.name, _band(counts), most, each, detail)
 
 
 def test_against_validation(groups: Sequence[Group]) -> list[TestAgainstValidation]:
@@ -317,7 +322,7 @@ def timeline(groups: Sequence[Group]) -> list[Timeline]:
     for group in groups:
         run = group.runs[0]
         weights = trajectory.smooth_weights(run.anchor_weights, run.options["smoothing"])
-        panels.append(Timeline(group.name, run.name, weights))
+        panels.append(Timeline(group.name, run.name, run.keeps_anchors, weights))
     return panels
 
 

@@ -44,6 +44,7 @@ MARKERS: tuple[Polygon, ...] = (
 )  # fmt: skip
 ANCHORS_SHOWN = 14  # per panel, those that add most
 CLASSES_SHOWN = 12  # per panel, those that lost most
+REPLAYED = "replayed as VISTA Basic"  # the anchors of a method that keeps none
 
 
 @dataclass(frozen=True)

@@ -133,6 +133,8 @@ def test_contributing_set_and_its_bytes() -> None:
     assert basic.anchors.mean.tolist() == [1, 1, 2, 2]
     assert basic.bytes_each is None
     assert basic.detail == ": at most 2"
+    (plain,) = figures.contributing_set([Group("plain", (hand_run(anchors=False),))])
+    assert plain.detail == ": at most 2, replayed as VISTA Basic"
     uniform = hand_run(config={"options": {**BASIC, "weights": "uniform"}})
     assert figures.contributing_set([Group("all", (uniform,))])[0].anchors.mean.tolist() == [1, 2, 3, 4]
 
