@@ -227,13 +227,38 @@ def test_every_section_and_figure_is_visible_without_errors(visit: Callable[...,
         if name != "accuracy":  # the headline says what it shows
             assert opened.page.locator(f"section#{name} .how").first.inner_text(), name
     charts = opened.page.locator(".chart")
-    assert charts.count() >= 12
+    assert charts.count() >= 11
     for k in range(charts.count()):
         box = charts.nth(k).bounding_box()
         assert box["width"] > 200
         assert box["height"] > 40
         assert charts.nth(k).locator("svg").count() == 1
     assert opened.complaints == []
+
+
+@pytest.mark.parametrize("method", ["ce", "label-smoothing"])
+def test_plain_methods_have_only_sections_that_apply(visit: Callable[..., Opened], tmp_path: Path, method: str) -> None:
+    write_run(tmp_path / "run", method=method)
+    write_page(read_runs([tmp_path / "run"]), tmp_path / "page.html")
+    opened = visit(page=tmp_path / "page.html")
+    page = opened.page
+    for name in ("timeline", "marginal-coverage", "contributing-set"):
+        assert page.locator(f"#{name}, [data-figure='{name}'], a[href='#{name}']").count() == 0, name
+    said = page.inner_text("body").lower()
+    assert not [word for word in ("anchor", "teacher", "lifespan", "coverage", "vista basic") if word in said]
+    links = page.locator("#contents a").evaluate_all("all => all.map(link => link.hash.slice(1))")
+    assert links == page.locator("main > section").evaluate_all("all => all.map(own => own.id)")
+    for section in page.locator("main > section").all():
+        assert section.locator("svg, table, .how").count() > 0
+    assert opened.complaints == []
+
+
+def test_anchors_are_those_of_methods_that_keep_them(visit: Callable[..., Opened]) -> None:
+    page = visit().page
+    for name in ("timeline", "marginal-coverage"):
+        assert page.locator(f"#{name} h3").all_inner_texts()[0].startswith("VISTA"), name
+        assert page.locator(f"#{name} .panel").count() == 1, name
+    assert page.locator("#contributing-set .chart .curve").count() == 1
 
 
 def test_no_request_leaves_the_page(visit: Callable[..., Opened], report: Path) -> None:
@@ -375,7 +400,6 @@ def test_the_weighting_of_each_run_is_explained(visit: Callable[..., Opened], tm
     assert "+4 · 0.25" in uniform
     assert f"The newest state is ranked first. {share}" in chronological
     assert "share" not in page.locator("#marginal-coverage > .how").inner_text()
-    assert "plain, replayed as VISTA Basic" in plain
 
 
 def test_right_to_left_names_are_isolated(visit: Callable[..., Opened], tmp_path: Path) -> None:
@@ -471,19 +495,20 @@ def test_a_teacher_without_suspects_is_reported(visit: Callable[..., Opened], tm
 def test_filters_by_class_and_score(visit: Callable[..., Opened]) -> None:
     opened = visit()
     cards = opened.page.locator(".suspect")
-    everything = int(opened.page.inner_text("#suspect-count").split()[-1])
+    everything = shown(opened.page)
     assert cards.count() == min(60, everything)
     assert cards.first.locator("img").evaluate("image => image.complete && image.naturalWidth > 0")
     opened.page.select_option("#filter-given", label="c")
-    fewer = int(opened.page.inner_text("#suspect-count").split()[-1])
+    fewer = shown(opened.page)
     assert 0 < fewer < everything
     assert set(opened.page.locator(".suspect s").all_inner_texts()) == {"c"}
     opened.page.fill("#filter-score", "1")
-    assert opened.page.inner_text("#suspect-count") == "0 shown of 0"
+    assert opened.page.inner_text("#suspect-count") == f"0 of 0 that match shown, {everything} on the page"
 
 
 def shown(page: Any) -> int:
-    return int(page.inner_text("#suspect-count").split()[-1])
+    """How many samples the filters match, of which the first 60 are shown."""
+    return int(page.inner_text("#suspect-count").split()[2])
 
 
 def test_filters_by_rank(visit: Callable[..., Opened]) -> None:
@@ -591,10 +616,40 @@ def test_runs_without_samples_are_named(visit: Callable[..., Opened], tmp_path: 
 
 def test_more_suspects_are_shown_on_demand(visit: Callable[..., Opened]) -> None:
     opened = visit()
-    everything = int(opened.page.inner_text("#suspect-count").split()[-1])
-    assert everything > 60
-    opened.page.click("text=Show more")
-    assert opened.page.locator(".suspect").count() == min(120, everything)
+    page = opened.page
+    everything = shown(page)
+    assert 60 < everything <= 120
+    assert page.inner_text("#suspect-count") == f"60 of {everything} shown"
+    assert page.inner_text(".more") == f"Show {everything - 60} more"
+    assert page.inner_text(".check h3").startswith(f"First 9 of {everything} labels to check")
+    assert page.inner_text(".all") == f"All {everything} labels to check \u2192"
+    assert f"about {everything} of " in page.inner_text("#suspects")
+    assert shown_of(page, ".nine") == 9
+    page.click(".more")
+    assert shown_of(page, ".suspect") == everything
+    assert page.inner_text("#suspect-count") == f"{everything} of {everything} shown"
+    assert page.locator(".more").is_hidden()
+
+
+def shown_of(page: Any, what: str) -> int:
+    return sum(one.is_visible() for one in page.locator(what).all())
+
+
+def test_a_shortened_list_names_the_full_one(
+    visit: Callable[..., Opened], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = write_run(tmp_path / "run", method="vista", teacher=True)
+    estimated = suspects.of_run(RunFolder(run)).estimated
+    monkeypatch.setattr("vista.report.payload.MOST_SUSPECTS", 10)
+    write_page(read_runs([run]), tmp_path / "page.html")
+    page = visit(page=tmp_path / "page.html").page
+    assert estimated > 10
+    assert page.locator(".suspect").count() == 10
+    assert page.inner_text("#suspect-count") == "10 of 10 shown"
+    assert page.inner_text(".check h3").startswith(f"First 9 of {estimated} labels to check")
+    assert page.inner_text(".all") == "The first 10 labels to check \u2192"
+    full = f"This page has the first 10 of {estimated}. The full list: vista labels {run}"
+    assert full in " ".join(page.inner_text("#suspects").split())
 
 
 def test_names_stay_text(visit: Callable[..., Opened]) -> None:
@@ -634,6 +689,33 @@ def test_a_table_that_does_not_fit_shows_a_hint(visit: Callable[..., Opened], tm
     if hidden > 0:
         page.set_viewport_size({"width": 1440, "height": 900})
         hint.wait_for(state="hidden")
+
+
+@pytest.mark.parametrize("width", [320, 390, 1280, 1440])
+def test_every_link_of_the_navigation_is_in_view(visit: Callable[..., Opened], width: int) -> None:
+    page = visit(width=width).page
+    navigation = page.locator("#contents")
+    assert navigation.evaluate("nav => nav.scrollWidth <= nav.clientWidth")
+    for link in navigation.locator("a").all():
+        box = link.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width, link.inner_text()
+    navigation.locator("a", has_text="Anchors over time").click()
+    page.wait_for_function("scrollY > 900")
+    shown, heading = navigation.bounding_box(), page.locator("#timeline h2").bounding_box()
+    assert heading["y"] >= shown["y"] + shown["height"], "the navigation covers no heading"
+    assert shown["y"] + shown["height"] <= 0 or shown["height"] < 100, "it leaves most of a small window free"
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_matrix_that_does_not_fit_shows_a_hint(visit: Callable[..., Opened], tmp_path: Path, width: int) -> None:
+    classes = [f"class {k}" for k in range(12)]
+    write_run(tmp_path / "run", method="vista", teacher=True, classes=classes, samples=400)
+    write_page(read_runs([tmp_path / "run"]), tmp_path / "page.html")
+    page = visit(width=width, page=tmp_path / "page.html").page
+    hidden = page.locator(".matrix .scroll").evaluate("box => box.scrollWidth > box.clientWidth")
+    assert hidden == (width == 390)
+    page.locator(".matrix .hint").wait_for(state="visible" if hidden else "hidden")
 
 
 @pytest.mark.parametrize("width", [390, 320])

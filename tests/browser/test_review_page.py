@@ -155,9 +155,11 @@ def test_the_grid_turns_its_pages(serve: Callable[[], Server], open_page: Callab
         return first()
 
     single = shown(page)
+    total = re.search(r"of ([\d,]+) decided", page.inner_text("#progress"))[1]
     page.keyboard.press("g")
     page.wait_for_selector(".card img")
     assert first() == single
+    assert page.inner_text("#progress") == f"0 of {total} decided, {page.locator('.card').count()} of {total} shown"
     tops = [page.locator(".card img").nth(k).bounding_box()["y"] for k in range(3)]
     assert max(tops) - min(tops) < 1, "captions of different length leave the images in line"
     second = turn("ArrowRight")

@@ -64,7 +64,7 @@ def write(folder: RunFolder, flags: Flags) -> int:
     else:
         terminal.say(
             f"{counts['decisions']:,} decisions: {counts['changed']:,} labels change, {counts['unlabelled']:,} of them "
-            f"to no label; {counts['unchanged']:,} labels stay"
+            f"to no label; {counts['unchanged']:,} labels stay as given"
         )
         if clean is not None:
             terminal.say(f"Wrote {clean}")

@@ -54,14 +54,16 @@ class Labels:
     """Folder for the lists; default: the run folder, or with --probs the working directory."""
     clean: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
     """Write all labels to a CSV file for `vista train --labels FILE --split-from RUN`, the most suspect ones corrected:
-    as many as are listed, or after a caution the lower end of the interval. Test labels of RUN stay as given."""
+    as many as are listed, or after a caution the lower end of the interval. Validation and test labels of RUN change
+    only with --decisions: suggestions of the same run would flatter it."""
     drop: bool = False
     """With --clean: mark the most suspect samples as unlabelled (-1) instead of correcting them."""
     folds: Annotated[int | None, tyro.conf.arg(metavar="K", help_behavior_hint="")] = None
     """Train K copies of the run, each without one part of the samples, and judge every sample by the copy that was not
     trained on it. Takes K times as long as the run; finished copies are kept in RUN/folds and used from then on."""
     decisions: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
-    """Decisions of `vista review`: --clean then writes the labels as decided, and nothing is judged."""
+    """Decisions of `vista review`: --clean then writes the labels as decided and all others as given, and nothing is
+    judged."""
     copy_to: Annotated[str | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="")] = None
     """With --decisions: copy the images of a folder to DIR, sorted into the decided classes; see --apply."""
     move: bool = False
@@ -135,33 +137,36 @@ def _say_decided(folder: RunFolder, found: LabelIssues, count: int) -> str:
 
 @dataclass(frozen=True)
 class Corrected:
-    """What ``--clean`` did: labels considered, changed, and test labels among them that stay as given."""
+    """What ``--clean`` did: labels considered, changed, and those among them that stay as given."""
 
     most_suspect: int
     changed: int
+    validation_labels_kept: int
     test_labels_kept: int
 
 
 def _write_corrected(flags: Labels, found: LabelIssues, given: GivenLabels, count: int, clean: Path) -> Corrected:
     """Write the label file for ``--clean``.
 
-    The run's own suggestions for its test labels would make any later comparison circular, so these stay.
+    Validation and test labels stay: the run's own suggestions would select and score a network by what it predicts.
     """
     if found.caution is not None and flags.top is None and flags.min_score is None:
         count = found.interval[0]
-    kept = np.array([], dtype=np.int64)
+    val = test = np.array([], dtype=np.int64)
     if flags.run is not None:
         split = RunFolder.open(flags.run).split()
-        kept = np.setdiff1d(np.flatnonzero(given >= 0), np.concatenate([split.train, split.val]))
-    labels = suspect_files.corrected(given, found, count, drop=flags.drop, kept=kept)
+        val = split.val
+        test = np.setdiff1d(np.flatnonzero(given >= 0), np.concatenate([split.train, val]))
+    labels = suspect_files.corrected(given, found, count, drop=flags.drop, kept=np.concatenate([val, test]))
     suspect_files.write_label_file(clean, labels, found.files, found.classes)
-    tested, changed = int(np.isin(found.ids[:count], kept).sum()), int((labels != given).sum())
-    if believed := count - tested - changed:
+    validated, tested = (int(np.isin(found.ids[:count], own).sum()) for own in (val, test))
+    changed = int((labels != given).sum())
+    if believed := count - validated - tested - changed:
         warnings.warn(
             f"{believed:,} of the {count:,} most suspect samples keep their label: no other class is more likely",
             stacklevel=2,
         )
-    return Corrected(count, changed, tested)
+    return Corrected(count, changed, validated, tested)
 
 
 def _print_corrected(flags: Labels, found: LabelIssues, made: Corrected) -> None:
@@ -169,10 +174,16 @@ def _print_corrected(flags: Labels, found: LabelIssues, made: Corrected) -> None
     if flags.top is None and flags.min_score is None:
         number = "estimate" if found.caution is None else "lower end of the interval, because of the caution"
         why = f" (the {number}; --top K takes another number)"
-    tests = f"; {made.test_labels_kept:,} are test labels and stay as given" if made.test_labels_kept else ""
+    counts = {"validation labels": made.validation_labels_kept, "test labels": made.test_labels_kept}
+    kept = " and ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+    if kept:
+        kept = (
+            f"; {kept} among them stay as given: suggestions of the same run would flatter it. "
+            "`vista review` decides about them"
+        )
     terminal.say(
         f"{'Dropped' if flags.drop else 'Corrected'} {made.changed:,} of the {made.most_suspect:,} most suspect "
-        f"labels{why}{tests}"
+        f"labels{why}{kept}"
     )
 
 

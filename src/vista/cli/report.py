@@ -42,7 +42,7 @@ class Report:
     formats: tuple[drawing.Format, ...] = ("png", "svg", "pdf")
     """File formats of the figures."""
     only: tuple[Name, ...] = ()
-    """Only these figures."""
+    """Only these figures; default: all that the runs have data for."""
     open: bool = False
     """Open the page in the web browser."""
     watch: bool = False
@@ -139,6 +139,7 @@ def _write_figures(flags: Report, runs: Sequence[Run], folder: Path | None) -> N
     empty = next((run for run in runs if not len(run)), None)
     if empty is not None:
         raise ValueError(f"{empty.path} has not finished its first epoch: nothing to draw yet")
-    names: Sequence[str] = flags.only or list(drawing.DRAWINGS)
-    for path in drawing.save_all(group_runs(runs), folder, names, flags.formats):
+    groups = group_runs(runs)
+    names: Sequence[str] = flags.only or drawing.drawable(groups)
+    for path in drawing.save_all(groups, folder, names, flags.formats):
         terminal.say(f"Wrote {path}")

@@ -55,12 +55,18 @@ MOST_LETTERS = 60
 LINE_LETTERS = 80  # in a legend below the axes
 
 
+def drawable(groups: Sequence[Group]) -> list[str]:
+    """The figures for which some of these groups have the data."""
+    return [name for name in DRAWINGS if figures.shown(name, groups)]
+
+
 def draw(name: str, groups: Sequence[Group]) -> Figure:
     """Draw one figure.
 
     Args:
         name: A key of ``DRAWINGS``.
-        groups: Groups of runs, each with at least one epoch.
+        groups: Groups of runs, each with at least one epoch. The anchors of a method that keeps none are replayed as
+            VISTA Basic.
 
     Returns:
         A matplotlib figure.

@@ -152,6 +152,13 @@ class Timeline:
     weights: Floats
 
 
+def shown(name: str, groups: Sequence[Group]) -> list[Group]:
+    """The groups that have the data of a figure: anchors of their own, the correctness of single samples."""
+    if name in OF_ANCHORS:
+        groups = [group for group in groups if all(run.keeps_anchors for run in group.runs)]
+    return with_samples(groups) if name in OF_SAMPLES else list(groups)
+
+
 def with_samples(groups: Sequence[Group]) -> list[Group]:
     """The groups without the runs whose record holds no single samples; groups that are then empty are left out."""
     kept = [(group, tuple(run for run in group.runs if run.has_samples)) for group in groups]
@@ -327,7 +334,8 @@ FIGURES: dict[str, Callable[[Sequence[Group]], Sequence[Any]]] = {
     "contributing-set": contributing_set,
     "test-vs-validation": test_against_validation,
 }
-OF_SAMPLES = ("forgetting", "timeline", "marginal-coverage", "contributing-set")
+OF_ANCHORS = ("timeline", "marginal-coverage", "contributing-set")
+OF_SAMPLES = ("forgetting", *OF_ANCHORS)
 
 
 def whisker_label(panels: Sequence[Any]) -> str | None:

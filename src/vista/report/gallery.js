@@ -44,8 +44,10 @@ function firstSuspects(data) {
     link.append(html("span", {}, html("s", {}, named(suspects.classes[row.given])), html("b", {}, named(suspects.classes[row.suggested]))), ...(row.image ? [] : [html("small", {}, named(sampleName(row)))]));
     return link;
   });
-  return [html("div", { class: "check" }, html("h3", {}, `${cards.length} labels to check`, html("span", { class: "note" }, "given, crossed out, and suggested")), html("div", { class: "nines" }, ...cards),
-    html("a", { href: "#suspects", class: "all" }, suspects.rows.length > NINE ? `All ${suspects.rows.length} shown →` : "Details →"))];
+  const { length } = suspects.rows, isShort = length < suspects.estimated;
+  const heading = cards.length < suspects.estimated ? `First ${cards.length} of ${suspects.estimated.toLocaleString("en")} labels to check` : `${counted(cards.length, "label")} to check`;
+  return [html("div", { class: "check" }, html("h3", {}, heading, html("span", { class: "note" }, "given, crossed out, and suggested")), html("div", { class: "nines" }, ...cards),
+    html("a", { href: "#suspects", class: "all" }, length > NINE ? `${isShort ? "The first" : "All"} ${length} labels to check →` : "Details →"))];
 }
 
 // Given and suggested classes of the listed samples; a cell selects its samples.
@@ -68,7 +70,7 @@ function pairMatrix(suspects, choose) {
   const hidden = Math.max(rows.size - given.length, columns.size - suggested.length);
   const short = suggested.every((k) => suspects.classes[k].length <= 3);
   return html("div", { class: short ? "matrix short" : "matrix" }, html("h3", {}, "Given → suggested", html("span", { class: "note" }, `number of listed labels; a cell shows its samples${hidden > 0 ? `; the ${MATRIX} most frequent classes` : ""}`)),
-    html("div", { class: "scroll" }, html("table", {}, html("thead", {}, head), html("tbody", {}, ...body))));
+    ...scrolling(html("table", {}, html("thead", {}, head), html("tbody", {}, ...body))));
 }
 
 function gallery(data, choosePath) {
@@ -83,7 +85,7 @@ function gallery(data, choosePath) {
   const rankOf = (id, value) => html("input", { id, type: "number", min: 1, max: suspects.rows.length, value, inputmode: "numeric" });
   const from = rankOf("filter-from", 1), to = rankOf("filter-to", suspects.rows.length);
   const least = html("output"), count = html("span", { id: "suspect-count", role: "status" });
-  const grid = html("div", { class: "gallery", id: "suspect-gallery" }), more = html("button", { type: "button", class: "more" }, "Show more");
+  const grid = html("div", { class: "gallery", id: "suspect-gallery" }), more = html("button", { type: "button", class: "more" });
   const clear = html("button", { type: "button", id: "filter-clear" }, "Clear filters");
   const controls = [given, suggested, score, from, to], usual = controls.map((control) => control.value);
   const ranked = suspects.rows.map((row, k) => [row, k + 1]);
@@ -96,10 +98,12 @@ function gallery(data, choosePath) {
     store(ofPage("filters"), JSON.stringify([suspects.classes, ...controls.map((control) => control.value)]));
     least.textContent = Number(score.value).toFixed(2);
     const kept = chosen();
-    count.textContent = `${Math.min(limit, kept.length)} shown of ${kept.length}`;
+    const isFiltered = controls.some((control, k) => control.value !== usual[k]), shown = Math.min(limit, kept.length);
+    count.textContent = isFiltered ? `${shown} of ${kept.length} that match shown, ${ranked.length} on the page` : `${shown} of ${ranked.length} shown`;
     grid.replaceChildren(...kept.slice(0, limit).map(([row, rank]) => suspectCard(row, rank, suspects, choosePath)));
+    more.textContent = `Show ${Math.min(PAGE, kept.length - shown)} more`;
     more.hidden = kept.length <= limit;
-    clear.hidden = controls.every((control, k) => control.value === usual[k]);
+    clear.hidden = !isFiltered;
     for (const cell of matrix.querySelectorAll("button")) cell.setAttribute("aria-pressed", String(cell.dataset.pair === `${given.value} ${suggested.value}`));
   };
   const set = (values) => { controls.forEach((control, k) => { control.value = values[k]; }); limit = PAGE; show(); };
@@ -171,7 +175,7 @@ function pathOptions(data) {
     const rows = Object.entries(sample.methods).map(([name, lengths]) => ({ name, own: colour(seriesOf(name)),
       cells: lengths.flatMap((length, k) => Array(length).fill(k % 2)), describe: (i, cells) => (cells[i] ? "right" : "wrong") }));
     const label = [sample.given && `labelled ${sample.given}`, sample.true && sample.true !== sample.given && `truly ${sample.true}`].filter(Boolean).join(", ");
-    return { group: "validation samples, lost most often first", name: `#${sample.id}${label ? `: ${label}` : ""}`, states, rows,
+    return { group: `validation samples, lost most often first: ${data.paths.samples.length} of ${data.paths.total}`, name: `#${sample.id}${label ? `: ${label}` : ""}`, states, rows,
       text: `Validation sample ${sample.id}${label ? `, ${label}` : ""}${data.paths.seed === null ? "" : `, seed ${data.paths.seed}`}, judged by ${data.paths.labels} labels. It changed from right to wrong ${counted(sample.lost, "time")} in all.` };
   });
   return [...suspects, ...validation];

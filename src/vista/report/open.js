@@ -47,7 +47,7 @@ function markCurrent() {
     for (const { target, isIntersecting } of entries) (isIntersecting ? seen.add(target.id) : seen.delete(target.id));
     const current = [...links.keys()].find((id) => seen.has(id));
     for (const [id, link] of links) link.toggleAttribute("aria-current", id === current);
-  }, { rootMargin: "-60px 0px -50% 0px" });
+  }, { rootMargin: "-90px 0px -50% 0px" });
   for (const own of document.querySelectorAll("section")) observer.observe(own);
 }
 

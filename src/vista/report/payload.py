@@ -13,6 +13,7 @@ from vista.analysis import suspect_files
 from vista.analysis.groups import Group, common_labels, group_runs
 from vista.analysis.runs import Run
 from vista.analysis.table import COLUMNS, Row, comparison
+from vista.files import shell
 from vista.report import figures, images, sample_paths, series, style, summary
 from vista.review import run_decisions
 from vista.runs import folder
@@ -105,20 +106,13 @@ def _figures(groups: Sequence[Group]) -> dict[str, Any]:
     if not groups:
         return {"figures": None, "whiskers": {}, "not_shown": None, "paths": None}
     sampled = figures.with_samples(groups)
-    panels = {
-        name: list(make(sampled if name in figures.OF_SAMPLES else groups))
-        for name, make in figures.FIGURES.items()
-        if name != "timeline"
-    }
+    panels = {name: list(make(figures.shown(name, groups))) for name, make in figures.FIGURES.items()}
+    lines = panels.pop("timeline")
     panels["forgotten-classes"] = figures.forgotten_classes(sampled) if sampled else []
     data = {name: _plain(own) for name, own in panels.items()}
     for panel in data["marginal-coverage"]:
         panel["weighting"] = _explain_weights(panel.pop("options"))
-    lines = figures.timeline(sampled)
-    data["timeline"] = [
-        {"name": line.name, "run": line.run, "kept": line.kept, "columns": _since_birth(line.weights)}
-        for line in ([line for line in lines if line.kept] or lines)
-    ]
+    data["timeline"] = [{"name": line.name, "run": line.run, "columns": _since_birth(line.weights)} for line in lines]
     return {
         "figures": data,
         "whiskers": {name: figures.whisker_label(own) for name, own in panels.items()},
@@ -227,7 +221,8 @@ def _suspects_note(run: Run, able: int, found: dict[str, Any], shown: int) -> st
     if found.get("caution"):
         note += f". {found['caution'].removesuffix('.')}"
     if found["estimated"] > shown:
-        note += f". The first {shown} are shown; the command vista labels writes all"
+        command = _isolated(shell.command("vista", "labels", run.path))
+        note += f". This page has the first {shown:,} of {found['estimated']:,}. The full list: {command}"
     if run.metrics is not None:
         said, command = after_review(RunFolder(run.path), found)
         note += f"{said}: {_isolated(command)}"

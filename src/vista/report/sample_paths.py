@@ -25,7 +25,7 @@ def validation_paths(groups: Sequence[Group]) -> dict[str, Any] | None:
 
     Returns:
         JSON values, or None without groups: ``samples`` with id, labels and the run lengths of wrong and right epochs
-        by method, starting with wrong.
+        by method, starting with wrong; ``total`` counts all validation samples.
     """
     if not groups:
         return None
@@ -45,7 +45,7 @@ def validation_paths(groups: Sequence[Group]) -> dict[str, Any] | None:
         own["methods"] = {name: run_lengths(correct[:, k].tolist()) for name, correct in matrices.items()}
         samples.append(own)
     seed = first.seed if len({run.seed for _, run in shown}) == 1 else None
-    return {"labels": labels, "seed": seed, "samples": samples}
+    return {"labels": labels, "seed": seed, "total": int(np.size(lost)), "samples": samples}
 
 
 def run_lengths(right: Iterable[bool]) -> list[int]:

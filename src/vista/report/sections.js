@@ -99,7 +99,7 @@ function timeline(data) {
   const values = list.flatMap((p) => p.columns.flatMap(([, ...v]) => v.filter((w) => w > 0)));
   const low = Math.min(1, smallest(values));
   section("timeline",
-    panels(list.map((p) => panel(p.name, [named(p.run), p.kept ? "" : `, ${style.replayed}`], heat({
+    panels(list.map((p) => panel(p.name, named(p.run), heat({
       columns: p.columns, rows: p.columns.length, y0: 0.5, low, high: 1, xLabel: text.x, yLabel: text.y, label: `${text.title}: ${p.name}`, height: 280,
       tip: (s, r, w) => [`state of epoch ${s + 1}`, r < s ? "not trained yet" : `in the teacher after epoch ${r + 1}: ${w ? `weight ${w.toFixed(4)}` : "not an anchor"}`],
     }, "timeline")))), ...(values.length ? [rampLegend(`weight ${low.toPrecision(2)}`, "1")] : []));
@@ -112,7 +112,7 @@ function marginalCoverage(data) {
     panels(list.map((p) => {
       const order = p.gained.map((g, i) => [g, i]).sort((a, b) => b[0] - a[0] || a[1] - b[1]).slice(0, style.anchors_shown).map(([, i]) => i).sort((a, b) => a - b);
       const hidden = p.states.length - order.length;
-      const note = [named(p.run), `${p.kept ? tolerance(p) : `, ${style.replayed}`}${hidden ? `; ${hidden} more add ${p.gained.reduce((a, b) => a + b, 0) - order.reduce((a, i) => a + p.gained[i], 0)}` : ""}`, html("br"), p.weighting];
+      const note = [named(p.run), `${tolerance(p)}${hidden ? `; ${hidden} more add ${p.gained.reduce((a, b) => a + b, 0) - order.reduce((a, i) => a + p.gained[i], 0)}` : ""}`, html("br"), p.weighting];
       return panel(p.name, note, order.length ? anchorRows(p, order) : html("p", { class: "how" }, "No state is an anchor at the end."));
     })));
 }

@@ -184,7 +184,6 @@ def for_page(series: dict[str, int]) -> dict[str, Any]:
         "ramp": len(RAMP),
         "anchors_shown": ANCHORS_SHOWN,
         "classes_shown": CLASSES_SHOWN,
-        "replayed": REPLAYED,
     }
 
 

@@ -44,9 +44,12 @@ def record_of(**sets: np.ndarray) -> Record:
     return record
 
 
-def hand_run(name: str = "hand", correct: np.ndarray = HAND, **fields: Any) -> Run:
-    """A run in memory; ``fields`` are those of :class:`Run`."""
-    return Run(name, Path(name), record_of(val_given=correct), **fields)
+def hand_run(name: str = "hand", correct: np.ndarray = HAND, anchors: bool = True, **fields: Any) -> Run:
+    """A run in memory, of a method with or without anchors; ``fields`` are those of :class:`Run`."""
+    run = Run(name, Path(name), record_of(val_given=correct), **fields)
+    for line in run.record.lines if anchors else ():
+        line["anchors"] = 1  # without their weights, so that these are replayed
+    return run
 
 
 def write_run(

@@ -48,6 +48,8 @@ def test_decided_labels_train_again(vista: Vista, reviewed: Path) -> None:
     with open("labels.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["label"] for row in rows[:3]] == ["dog", "", "cat"]
+    given = [("cat", "dog")[label] for label in RunFolder.open("run").labels().given]
+    assert [row["label"] for row in rows[2:]] == given[2:], "labels without a decision stay"
     assert rows[0]["file"] == "cat/00.png"
     assert vista(*words, "--device", "cpu", "--quiet").code == 0
     again, first = RunFolder.open("run-corrected"), RunFolder.open("run")

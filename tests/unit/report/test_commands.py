@@ -81,6 +81,16 @@ def test_figures_alone_write_no_page(run: Path) -> None:
     assert not Path("report.html").exists()
 
 
+def test_figures_of_anchors_are_drawn_for_methods_that_keep_them() -> None:
+    plain = str(write_run(Path("plain")))
+    words = ["report", plain, "--figures", "figures", "--formats", "svg"]
+    assert main(words) == 0
+    drawn = {path.stem for path in Path("figures").iterdir()}
+    assert drawn == {"accuracy", "forgetting", "test-vs-validation"}
+    assert main([*words, "--only", "timeline"]) == 0
+    assert "replayed as VISTA Basic" in Path("figures/timeline.svg").read_text(), "asked for by name"
+
+
 def test_watching_finished_runs_writes_once(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(run), "--watch", "-o", "page.html"]) == 0
     assert f"Wrote {Path.cwd() / 'page.html'}: 1 run, 4 epochs, all finished" in capsys.readouterr().out

@@ -127,12 +127,14 @@ def test_contributing_set_and_its_bytes() -> None:
     (own,) = figures.contributing_set([Group("light", (run,))])
     assert own.anchors.mean.tolist() == [1, 1, 1, 1]
     assert own.bytes_each == 100 * 3 * 2
-    assert own.detail == ": at most 1, 600 B, replayed as VISTA Basic"
+    assert own.detail == ": at most 1, 600 B, τ = 0.2"
     assert own.most == 1
     (basic,) = figures.contributing_set(ONE)
     assert basic.anchors.mean.tolist() == [1, 1, 2, 2]
     assert basic.bytes_each is None
-    assert basic.detail == ": at most 2, replayed as VISTA Basic"
+    assert basic.detail == ": at most 2"
+    (plain,) = figures.contributing_set([Group("plain", (hand_run(anchors=False),))])
+    assert plain.detail == ": at most 2, replayed as VISTA Basic"
     uniform = hand_run(config={"options": {**BASIC, "weights": "uniform"}})
     assert figures.contributing_set([Group("all", (uniform,))])[0].anchors.mean.tolist() == [1, 2, 3, 4]
 

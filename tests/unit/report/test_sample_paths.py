@@ -18,6 +18,7 @@ def test_validation_paths_start_with_the_sample_lost_most_often() -> None:
     groups = [Group("a", (hand_run("a", **known),)), Group("b", (hand_run("b", HAND[::-1].copy(), **known),))]
     found = sample_paths.validation_paths(groups)
     assert found is not None
+    assert found["total"] == 6
     first = found["samples"][0]
     # Sample 3 is right at epochs 2 and 4 only, and in reverse order at 1 and 3: lost once and twice.
     assert (first["id"], first["lost"], first["given"]) == (13, 3, "x")

@@ -205,7 +205,9 @@ def _read_anchors(run: Run) -> list[dict[int, float]]:
 
 def _log_figures(run: Run, tracker: Tracker) -> None:
     try:
-        for name in FIGURES if len(run) else ():
-            tracker.figure(name, drawing.draw(name, [Group(run.name, (run,))]))
+        groups = [Group(run.name, (run,))] if len(run) else []
+        for name in drawing.drawable(groups):
+            if name in FIGURES:
+                tracker.figure(name, drawing.draw(name, groups))
     finally:
         tracker.close()

@@ -239,6 +239,7 @@ function progress() {
     const minutes = Math.ceil((usual * left) / 60);
     text += minutes < 60 ? `, about ${minutes} min left` : `, about ${(minutes / 60).toFixed(1)} h left`;
   }
+  if (inGrid && page.length) text += `, ${page.length} of ${counts.matching.toLocaleString("en")} shown`;
   if (inGrid && selected.size) text += `, ${selected.size} selected`;
   at("progress").textContent = text;
   at("bar").max = counts.total || 1;
