@@ -407,19 +407,19 @@ def _caution(
     last, before, own = kept.classes[-1][labelled], kept.classes[-2][labelled], given[train][labelled]
     fit, accuracy = float(np.mean(last == own)), float(np.mean(kept.logits["last.val"].argmax(axis=1) == given[val]))
     is_cross_validated = by_training is None
-    remedy = "Trust the ranking, not the number" + (
-        "." if is_cross_validated else "; `vista labels RUN --folds 5` estimates it from all samples."
-    )
+    trust = "Trust the ranking, not the number"
     if fit - accuracy > MEMORISED:
         return (
             f"The network is overtrained for this estimate: it predicts {100 * fit:.0f} % of the given training "
-            f"labels, but {100 * accuracy:.0f} % of the validation labels. {remedy}"
+            f"labels, but {100 * accuracy:.0f} % of the validation labels. {trust}"
+            + ("." if is_cross_validated else "; `vista labels RUN --folds 5` estimates it from all samples.")
         )
     changed = float(np.mean(last != before))
     if changed > UNSETTLED:
         return (
             f"The network is undertrained for this estimate: {100 * changed:.0f} % of the training predictions changed "
-            f"in the last epoch, and its errors count as wrong labels. {remedy}"
+            f"in the last epoch, and its errors count as wrong labels. {trust}; a better "
+            "network, such as a pretrained one, makes fewer errors."
         )
     return None
 

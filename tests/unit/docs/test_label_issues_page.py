@@ -88,3 +88,26 @@ def test_the_table_of_a_review_is_that_of_its_record() -> None:
     for row in record["rows"]:
         assert row["suggestion_right"] <= row["wrong"] <= row["reviewed"]
         assert not row["trained_on"]["commit"].endswith("dirty")
+
+
+def test_the_text_about_cifar_100_and_the_review_is_that_of_the_records() -> None:
+    flowing = " ".join((DOCS / "label-issues.md").read_text().split())
+    cases = json.loads((ROOT / "results" / "label_coverage.json").read_text())["cases"]
+    weak = [case for case in cases if case["network"] == "quick_cnn:build"]
+    ratios = [case["estimated"] / case["wrong"] for case in weak]
+    assert f"the estimate is {min(ratios):.1f} to {max(ratios):.1f} times too high" in flowing
+    missed = sum(not case["covered"] for case in weak)
+    assert f"the interval misses the truth in {missed} of {len(weak)} runs" in flowing
+    assert all("undertrained" in case["caution"] for case in weak)
+    ahead: dict[str, list[float]] = {}
+    for case in weak:
+        auroc = case["training_samples"]["training predictions"]["auroc"]
+        ahead.setdefault(case["noise"], []).append(auroc["vista"] - auroc["cleanlab: normalized margin"])
+    assert f"by {min(ahead['symmetric:0.4']):.2f} for symmetric noise" in flowing
+    assert f"{min(ahead['human']):.2f} for human labels, and up to" in flowing
+    assert f"up to {-min(ahead['asymmetric:0.4']):.3f} behind for asymmetric noise" in flowing
+    rows = json.loads((ROOT / "results" / "review_loop_cifar100n.json").read_text())["rows"]
+    wrong, right = (round(sum(row[name] for row in rows) / len(rows)) for name in ("wrong", "suggestion_right"))
+    assert f"{wrong} are wrong on average" in flowing
+    assert f"the suggested class is the true one for {right}." in flowing
+    assert f"{1000 * rows[0]['wrong_labels'] / rows[0]['labels']:.0f} would be" in flowing
