@@ -7,7 +7,7 @@ runs in the folder of the runs are not repeated. The table of docs/scale.md is w
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,10 +84,11 @@ def show(job: Job, event: Event) -> None:
         print(job.out.name, event.line["epoch"], flush=True)
 
 
-def summarise(kept: int | None, jobs: Iterable[Job], dense: Iterable[Job]) -> dict[str, Any]:
+def summarise(kept: int | None, jobs: Sequence[Job], dense: Sequence[Job]) -> dict[str, Any]:
     """Test accuracy and ECE in percent over the seeds, and the difference from all probabilities, seed by seed."""
     values, reference = [measure(job) for job in jobs], [measure(job) for job in dense]
-    result: dict[str, Any] = {"kept": kept, "runs": values}
+    commits = [RunFolder(job.out).environment()["commit"] for job in jobs]
+    result: dict[str, Any] = {"kept": kept, "runs": values, "commits": commits}
     for name in values[0]:
         result[name] = mean_and_error([each[name] for each in values])
         if kept is not None:

@@ -12,7 +12,7 @@ from vista.training.capacity import Workload, needs
 
 PAGE = Path(__file__).parent / "scale.md"
 RESULTS = PAGE.parents[1] / "results"
-TABLE = re.compile(r"(<!-- (scale|measured) -->\n).*?(<!-- end -->)", re.DOTALL)
+TABLE = re.compile(r"(<!-- (scale|measured|topk) -->\n).*?(<!-- end -->)", re.DOTALL)
 RESNET50 = 102_228_128  # bytes of float32 weights and buffers with 1000 classes
 RATE = 1600.0  # images per second and GPU: 2e13 operations per second, 4.1e9 for an image forward, times 3
 IMAGENET = Workload(
@@ -78,9 +78,27 @@ def measured() -> str:
     return "\n".join(lines)
 
 
+def topk() -> str:
+    """One row per number of kept probabilities: accuracy and ECE of the last epoch, and the differences."""
+    names = ("probabilities kept", "test accuracy, last epoch", "difference", "ECE", "difference", "bytes per sample")
+    lines = [f"| {' | '.join(names)} |", "|---|" + "--:|" * (len(names) - 1)]
+    for row in json.loads((RESULTS / "topk.json").read_text())["rows"]:
+        kept = row["kept"]
+        cells = ["all 100" if kept is None else f"{kept}"]
+        for name in ("last", "ece_last"):
+            cells += [within(*row[name]), "" if kept is None else within(*row[f"{name}_minus_all"], sign="+")]
+        lines.append(f"| {' | '.join([*cells, str(200 if kept is None else 4 * kept)])} |")
+    return "\n".join(lines)
+
+
+def within(mean: float, error: float | None, sign: str = "") -> str:
+    """A mean with its standard error."""
+    return f"{mean:{sign}.2f}" if error is None else f"{mean:{sign}.2f} ± {error:.2f}"
+
+
 def page() -> str:
     """The page with the tables as they are now."""
-    tables = {"scale": table, "measured": measured}
+    tables = {"scale": table, "measured": measured, "topk": topk}
     return TABLE.sub(lambda found: f"{found[1]}\n{tables[found[2]]()}\n\n{found[3]}", PAGE.read_text())
 
 
