@@ -71,6 +71,12 @@ def test_additions_are_rows_of_the_same_page(tmp_path: Path) -> None:
     assert [(run.config.options["temperature"], run.config.seed) for run in runs] == [(0.5, 10), (0.5, 11), (0.5, 12)]
 
 
+def test_small_data_of_ten_classes_are_not_to_keep_ten_probabilities() -> None:
+    settings = [cell.setting for cell in load_study("recipe-additions").cells if "topk=10" in cell.method]
+    assert settings
+    assert not any(setting.startswith(SMALL) for setting in settings)
+
+
 def test_a_run_gives_a_row_for_the_average_and_one_for_the_plain_weights(tmp_path: Path) -> None:
     add(tmp_path, "ce", "cosine", 10, average=40.0, plain=38.0)
     add(tmp_path, "elr", "hold", 10, average=44.0, plain=43.0)

@@ -81,7 +81,11 @@ def _screening(title: str, methods: tuple[str, ...]) -> Study:
         about="Another protocol: 50 epochs (small data: 40), 10 % of the training set for validation, and seeds that "
         "are never reported as results. These numbers belong to no other table.",
         cells=tuple(
-            search_cell(setting, method, schedule) for setting in TUNING for method in methods for schedule in SCHEDULES
+            search_cell(setting, method, schedule)
+            for setting in TUNING
+            for method in methods
+            for schedule in SCHEDULES
+            if not (setting.startswith("small data") and "topk=10" in method)  # of ten classes these are all
         ),
         first_seed=FIRST_SEED,
         shown_in="docs/recipe.md",
