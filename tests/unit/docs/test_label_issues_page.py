@@ -111,3 +111,9 @@ def test_the_text_about_cifar_100_and_the_review_is_that_of_the_records() -> Non
     assert f"{wrong} are wrong on average" in flowing
     assert f"the suggested class is the true one for {right}." in flowing
     assert f"{1000 * rows[0]['wrong_labels'] / rows[0]['labels']:.0f} would be" in flowing
+    before = json.loads((ROOT / "results" / "review_loop_cifar100n_5_epochs.json").read_text())
+    table = runpy.run_path(str(ROOT / "benchmarks" / "review_loop.py"))["table"](before)
+    *_, mean = table.splitlines()
+    wrong, best, last = (mean.split(" | ")[place] for place in (2, 5, 7))
+    assert f"found {wrong} wrong labels among the 1,000" in flowing
+    assert f"a gain of {best} at the best and {last.removesuffix(' |')} at the last epoch" in flowing
