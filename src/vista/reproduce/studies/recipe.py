@@ -15,7 +15,9 @@ ADDITIONS = (
     "posterior:noise-model=structured", "posterior:temperature=0.5", "posterior:temperature=0.7", "posterior:prior=1",
     "posterior:topk=10", "posterior:noise-model=auto", "posterior:matched=true",
     "posterior:noise-model=auto:matched=true", f"posterior:noise-model=auto:matched=true{WITH_CUTMIX}",
-    f"ce{WITH_CUTMIX}",
+    f"ce{WITH_CUTMIX}", f"vista-light{WITH_CUTMIX}", "posterior:noise-model=structured:matched=true",
+    "posterior:noise-model=structured:temperature=0.5:matched=true",
+    f"posterior:noise-model=structured:matched=true{WITH_CUTMIX}",
 )  # fmt: skip
 SCHEDULES = ("restarts", "cosine", "hold")
 # Both the plain weights and their average are evaluated in each run.
