@@ -54,6 +54,7 @@ def table() -> str:
 
 
 STORE = "{samples:,} x {classes}, {anchors} anchors, batch {batch}"
+H200 = f"one H200: {STORE}"
 MEASURED = (  # record, of what, what, value
     ("host-store", STORE, "extra time of `loss`, rows prefetched", "{extra_per_prefetched_loss_ms:.1f} ms"),
     ("host-store", STORE, "extra time of `loss`, not prefetched", "{extra_per_loss_ms:.1f} ms"),
@@ -62,6 +63,14 @@ MEASURED = (  # record, of what, what, value
     ("host-store-imagenet", STORE, "memory of the files, 4 processes over 1", "{memory_of_4_processes_over_1:.2f}"),
     ("host-store-imagenet", STORE, "peak of resuming over the files", "{resume_peak_over_blobs:.2f}"),
     ("host-store-imagenet", STORE, "end of an epoch, one state written", "{end_of_epoch_seconds:.0f} s"),
+    ("host-store-h200", H200, "epoch of cross-entropy, without its end", "{epoch_of_cross_entropy_seconds:.1f} s"),
+    ("host-store-h200", H200, "the same of VISTA, all anchors, prefetched", "{epoch_with_all_anchors_seconds:.1f} s"),
+    ("host-store-h200", H200, "end of an epoch, one state written", "{end_of_epoch_seconds:.1f} s"),
+    ("host-store-h200", H200, "device memory beyond plain training", "{device_megabytes:.0f} MB"),
+    ("host-store-h200", H200, "extra time of `loss`, rows prefetched", "{extra_per_prefetched_loss_ms:.1f} ms"),
+    ("host-store-h200", H200, "extra time of `loss`, not prefetched", "{extra_per_loss_ms:.1f} ms"),
+    ("host-store-h200", H200, "memory of the files, 4 processes over 1", "{memory_of_4_processes_over_1:.2f}"),
+    ("host-store-h200", H200, "peak of resuming over the files", "{resume_peak_over_blobs:.2f}"),
     ("large-folder", "{images:,} photos, 200 GB decoded", "start to first step", "{first_start_seconds:.0f} s"),
     ("large-folder", "the same", "again", "{second_start_seconds:.0f} s"),
     ("lost-node", "Ray, two nodes on one machine, one killed", "noticed", "{noticed_seconds:.0f} s"),

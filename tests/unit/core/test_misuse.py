@@ -73,7 +73,7 @@ def test_probabilities_instead_of_logits_are_reported_at_the_first_batch():
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 def test_on_a_gpu_probabilities_are_reported_when_the_epoch_ends():
-    vista = Vista([0, 1], num_classes=2, epochs=2, val_labels=[0, 1])
+    vista = Vista([0, 1], num_classes=2, epochs=2, val_labels=[0, 1], device="cuda")
     logits = torch.tensor([[0.2, 0.8], [0.5, 0.5]], device="cuda", requires_grad=True)
     try:
         torch.cuda.set_sync_debug_mode("error")
