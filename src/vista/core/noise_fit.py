@@ -27,6 +27,7 @@ POINTS, ROUNDS = 17, 6  # each round searches a range of log T that is 8 times n
 BISECTIONS = 40
 LEAST = 1e-300  # probability whose logarithm is taken instead of that of 0
 CONFIDENT = 0.25  # share of the predictions of each class that are taken as right
+SURE, FEWEST = 0.1, 100  # share and number of predictions whose labels tell the noise rate
 CONCENTRATIONS = 13  # of the Dirichlet distribution of wrong labels, from 1/64 to 64
 LEAST_GAIN = 0.2  # in log-likelihood per wrong label, from which on noise is structured
 PSEUDO = 2.0  # samples per class that the prior of a noise matrix counts for
@@ -98,7 +99,13 @@ def fit_temperature(scores: Tensor, labels: Tensor, matrix: Tensor, *, prior: fl
 
 
 def fit_matrix(
-    scores: Tensor, labels: Tensor, *, temperature: float | None = None, prior: float = 0.0, rounds: int = ROUNDS
+    scores: Tensor,
+    labels: Tensor,
+    *,
+    temperature: float | None = None,
+    prior: float = 0.0,
+    rounds: int = ROUNDS,
+    common: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Fit a noise matrix by expectation-maximisation from the confident joint, in turn with the temperature.
 
@@ -111,19 +118,21 @@ def fit_matrix(
         temperature: A known temperature.
         prior: As in :func:`fit_symmetric`.
         rounds: Refinements of the grid of temperatures.
+        common: Another estimate of the noise rate, such as :func:`confident_rate`. All classes then share one rate, the
+            mean of it and of the one found here, and differ only in which wrong labels they have.
 
     Returns:
         Temperature, a float64 scalar, and the matrix ``P(given label | true class)``, ``[K, K]``.
     """
     given = F.one_hot(labels, scores.shape[1]).to(scores.dtype)
     found, _ = fit_symmetric(scores, labels, temperature=temperature, prior=prior, rounds=rounds)
-    matrix = shrink_joint(confident_joint((scores / found).softmax(dim=1), labels))
+    matrix = shrink_joint(confident_joint((scores / found).softmax(dim=1), labels), common)
     for _ in range(TURNS if temperature is None else 1):
         probs = (scores / found).softmax(dim=1)
         for _ in range(STEPS):
             expected = probs * matrix.t()[labels]  # of true classes given label and prediction, [m, K]
             expected /= expected.sum(dim=1, keepdim=True).clamp(min=LEAST)
-            matrix = shrink_joint(expected.t() @ given)
+            matrix = shrink_joint(expected.t() @ given, common)
         if temperature is None:
             found = fit_temperature(scores, labels, matrix, prior=prior, rounds=rounds)
     return found, matrix
@@ -171,6 +180,17 @@ def confident_matrix(probs: Tensor, labels: Tensor) -> Tensor | None:
     return rates.unsqueeze(1) * shares + (1.0 - rates).diag()
 
 
+def confident_rate(probs: Tensor, labels: Tensor) -> Tensor:
+    """Share of wrong labels if the most confident predictions are right: a float64 scalar.
+
+    These are a share of :data:`SURE` of all predictions, or :data:`FEWEST` if there are twice as many.
+    """
+    confidence, predicted = probs.max(dim=1)
+    count = round(max(SURE * len(labels), min(FEWEST, len(labels) / 2)))
+    chosen = confidence.argsort(descending=True, stable=True)[:count]
+    return (predicted[chosen] != labels[chosen]).to(probs.dtype).mean()
+
+
 def count_confident(probs: Tensor, labels: Tensor) -> Tensor:
     """Labels of the most confident predictions of each class, a share of :data:`CONFIDENT`: counts ``[K, K]``."""
     confidence, predicted = probs.max(dim=1)
@@ -201,11 +221,19 @@ def fit_concentration(wrong: Tensor) -> tuple[Tensor, Tensor]:
     return alphas[best], gains[best]
 
 
-def shrink_joint(joint: Tensor) -> Tensor:
-    """Rows of a joint ``[K, K]`` as probabilities, with :data:`PSEUDO` samples of symmetric noise of its rate added."""
+def shrink_joint(joint: Tensor, common: Tensor | None = None) -> Tensor:
+    """Rows of a joint ``[K, K]`` as probabilities, with :data:`PSEUDO` samples of symmetric noise of its rate added.
+
+    With ``common``, all rows have the same rate of wrong labels, the mean of this one and of the joint's.
+    """
     rate = 1.0 - joint.trace() / joint.sum().clamp(min=LEAST)
     prior = PSEUDO * symmetric_matrix(rate, len(joint))
-    return (joint + prior) / (joint.sum(dim=1, keepdim=True) + PSEUDO)
+    rows = (joint + prior) / (joint.sum(dim=1, keepdim=True) + PSEUDO)
+    if common is None:
+        return rows
+    wrong = rows.clamp(min=LEAST).fill_diagonal_(0.0)
+    rate = (rate + common) / 2.0
+    return wrong / wrong.sum(dim=1, keepdim=True) * rate + (1.0 - rate) * torch.eye(len(joint)).to(joint)
 
 
 def symmetric_matrix(rate: Tensor, classes: int) -> Tensor:

@@ -35,7 +35,7 @@ from vista.core.validation import (
 )
 from vista.core.vista import Summary, Vista
 
-Noise = Literal["symmetric", "structured", "auto"]
+Noise = Literal["symmetric", "structured", "auto", "pooled"]
 
 SMALLEST = 2.0**-24  # the smallest positive float16: a stored 0 means less than that
 ROWS_AT_A_TIME = 65_536
@@ -153,8 +153,9 @@ def fit_noise(
     Args:
         probs: Predicted probabilities :math:`Q` ``[m, K]`` for samples that were not trained on.
         labels: Their given labels ``[m]``.
-        noise: ``"symmetric"`` has one rate, ``"structured"`` one for every pair of classes, ``"auto"`` chooses by the
-            labels of the most confident predictions.
+        noise: ``"symmetric"`` has one rate, ``"structured"`` one for every pair of classes; ``"auto"`` and ``"pooled"``
+            choose by the labels of the most confident predictions; structured noise of ``"pooled"`` has one rate for
+            all classes, and one for every pair only of what the wrong labels are.
         temperature: A known temperature; then only the noise is fitted.
         noise_rate: A known rate of symmetric noise; then only the temperature is fitted.
         prior: The c of the prior around T = 1, :math:`-c (\log T)^2 / 2`.
@@ -168,12 +169,13 @@ def fit_noise(
     1.0
     """
     logs = probs.double().clamp(min=SMALLEST).log()
-    matrix = noise_fit.confident_matrix(logs.exp(), labels) if noise == "auto" else None
-    if noise == "symmetric" or (noise == "auto" and matrix is None):
+    matrix = noise_fit.confident_matrix(logs.exp(), labels) if noise in ("auto", "pooled") else None
+    if noise != "structured" and matrix is None:
         fitted = noise_fit.fit_symmetric(logs, labels, temperature=temperature, noise_rate=noise_rate, prior=prior)
         return as_fit(torch.stack(fitted))
-    if matrix is None:
-        found, matrix = noise_fit.fit_matrix(logs, labels, temperature=temperature, prior=prior)
+    if matrix is None or noise == "pooled":
+        common = noise_fit.confident_rate(logs.exp(), labels) if noise == "pooled" else None
+        found, matrix = noise_fit.fit_matrix(logs, labels, temperature=temperature, prior=prior, common=common)
     elif temperature is None:
         found = noise_fit.fit_temperature(logs, labels, matrix, prior=prior)
     else:
@@ -198,7 +200,8 @@ class PosteriorOptions:
     ramp: float = 0.2
     """Share of the epochs over which the posterior replaces the label as the target."""
     noise_model: Noise = "symmetric"
-    """Noise with one rate, with a rate for every pair of classes (structured), or chosen after each epoch (auto)."""
+    """Noise with one rate, with a rate for every pair of classes (structured), or chosen after each epoch (auto);
+    pooled chooses as well, and all classes then have as many wrong labels."""
     noise_rate: float | None = None
     """A known rate of symmetric noise; fitted if not given."""
     temperature: float | None = None
@@ -207,7 +210,7 @@ class PosteriorOptions:
     """The c of a prior, -c (log T)^2 / 2, which keeps the temperature T near 1; 0 has none."""
     matched: bool = False
     """Lower the odds of the given labels of training samples until their mean probability is that of validation labels:
-    memorised labels look certain."""
+    memorised labels look certain. With the noise model pooled only while the noise is symmetric."""
 
     def __post_init__(self) -> None:
         unit_interval(self.ramp, "ramp")
@@ -273,7 +276,7 @@ class Posterior(Vista):
         val_labels: Given labels of the validation samples, ``[m]``; they may be as noisy.
         ramp: Share of the epochs over which the posterior replaces the label as the target.
         noise_model: ``"symmetric"`` noise has one rate, ``"structured"`` one for every pair of classes; ``"auto"``
-            chooses after each epoch.
+            and ``"pooled"`` choose after each epoch.
         noise_rate: A known rate of symmetric noise.
         temperature: A known temperature of the teacher.
         prior: The c of a prior, -c (log T)^2 / 2, which keeps the temperature T near 1.
@@ -495,7 +498,8 @@ class Posterior(Vista):
         )
         excess = torch.zeros((), dtype=torch.float64)
         labelled = (self._labels >= 0).nonzero().flatten()
-        if how.matched and len(labelled) and (fit.matrix is not None or fit.noise_rate > 0):
+        with_noise = fit.noise_rate > 0 if fit.matrix is None else how.noise_model != "pooled"
+        if how.matched and len(labelled) and with_noise:
             own = compute_posterior(probs, labels, fit.temperature, fit.noise)
             expected = own.gather(1, labels.unsqueeze(1)).double().mean()
             excess = fit_excess(self._given_log_odds(labelled, fit), expected)

@@ -29,6 +29,7 @@ POSTERIORS: dict[str, dict[str, Any]] = {
     "posterior": {},
     "structured": {"noise_model": "structured"},
     "auto": {"noise_model": "auto"},
+    "pooled": {"noise_model": "pooled", "matched": True},
     "matched": {"matched": True, "noise_rate": 0.3, "topk": 2},
 }
 

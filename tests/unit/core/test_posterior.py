@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from vista import Posterior, Vista
-from vista.core.noise_fit import confident_matrix, count_confident, fit_concentration
-from vista.core.posterior import compute_posterior, fit_excess, fit_noise, given_log_odds
+from vista.core.noise_fit import confident_matrix, confident_rate, count_confident, fit_concentration
+from vista.core.posterior import Fit, compute_posterior, fit_excess, fit_noise, given_log_odds
 
 N, M, K, E = 60, 40, 4, 6
 LABELS, VAL_LABELS = torch.arange(N) % K, torch.arange(M) % K
@@ -227,6 +227,43 @@ def test_auto_fits_one_rate_where_confident_predictions_show_no_structure() -> N
     found = fit_noise(probs, labels, "auto")
     assert found.matrix is not None
     assert fit_noise(probs, labels, "auto", temperature=0.5).temperature == 0.5
+
+
+@pytest.mark.parametrize("learned", [0.0, 0.5])
+def test_pooled_noise_has_one_rate_even_for_classes_that_the_network_confuses(learned: float) -> None:
+    """A network that takes class 3 for class 4 would otherwise turn nearly all labels 4 into wrong ones, for good."""
+    probs, labels = draw_noisy("pairs", 0.4, learned=learned)
+    probs = probs[:, [0, 1, 2, 4, 3, *range(5, 20)]]
+    separate, pooled = (fit_noise(probs, labels, noise).matrix for noise in ("structured", "pooled"))
+    assert separate is not None
+    assert pooled is not None
+    assert float(separate.diagonal()[3:5].min()) < 0.4
+    torch.testing.assert_close(pooled.diagonal(), pooled.diagonal().mean().expand(20))
+    assert float(pooled[0, 0]) == pytest.approx(0.6, abs=0.13)
+    torch.testing.assert_close(pooled.sum(dim=1), torch.ones(20).double())
+
+
+def test_pooled_is_symmetric_where_confident_predictions_show_no_structure() -> None:
+    probs, labels = draw_noisy("symmetric", 0.4)
+    assert fit_noise(probs, labels, "pooled") == fit_noise(probs, labels)
+
+
+def test_pooled_noise_is_matched_while_it_is_symmetric(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for matrix in (None, torch.full((K, K), 0.2).double().fill_diagonal_(0.6)):
+        monkeypatch.setattr("vista.core.posterior.fit_noise", lambda *_, m=matrix, **__: Fit(1.0, 0.4, m))
+        posterior = make(matched=True, noise_model="pooled")
+        posterior.loss(20.0 * torch.eye(K)[LABELS], torch.arange(N))
+        found.append(posterior.end_epoch(drawn(M, 100)).excess)
+    assert found[0] > 0
+    assert found[1] == 0
+
+
+def test_a_confident_tenth_tells_the_rate() -> None:
+    confidence, right = torch.linspace(0.6, 0.9, 1000).double(), torch.arange(1000) >= 950
+    probs = torch.stack([confidence, 1.0 - confidence], dim=1)
+    assert float(confident_rate(probs, (~right).long())) == 0.5
+    assert float(confident_rate(probs[-120:], (~right[-120:]).long())) == pytest.approx(10 / 60), "half of few"
 
 
 def test_the_confident_quarter_of_each_class_is_counted() -> None:

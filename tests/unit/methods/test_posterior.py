@@ -176,7 +176,7 @@ def test_prior_keeps_the_temperature_near_1_where_any_low_one_fits() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"noise_model": "human"}, "noise_model must be one of symmetric, structured, auto, got 'human'"),
+        ({"noise_model": "human"}, "noise_model must be one of symmetric, structured, auto, pooled, got 'human'"),
         (
             {"noise_model": "structured", "noise_rate": 0.4},
             "noise_rate must be None with noise_model='structured', got 0.4",

@@ -17,7 +17,8 @@ ADDITIONS = (
     "posterior:noise-model=auto:matched=true", f"posterior:noise-model=auto:matched=true{WITH_CUTMIX}",
     f"ce{WITH_CUTMIX}", f"vista-light{WITH_CUTMIX}", "posterior:noise-model=structured:matched=true",
     "posterior:noise-model=structured:temperature=0.5:matched=true",
-    f"posterior:noise-model=structured:matched=true{WITH_CUTMIX}",
+    f"posterior:noise-model=structured:matched=true{WITH_CUTMIX}", f"posterior:matched=true{WITH_CUTMIX}",
+    "posterior:noise-model=pooled:matched=true", f"posterior:noise-model=pooled:matched=true{WITH_CUTMIX}",
 )  # fmt: skip
 SCHEDULES = ("restarts", "cosine", "hold")
 # Both the plain weights and their average are evaluated in each run.
