@@ -67,7 +67,9 @@ def test_additions_are_rows_of_the_same_page(tmp_path: Path) -> None:
     }
     text = search_page.render(ledger.read(tmp_path))
     assert f"1 of 216 runs of the screening are in the ledger, and {len(recipe.ADDITIONS)} with additions." in text
-    runs = plan.plan_runs([load_study("recipe-additions")], [], only=[["small data", "cosine", "temperature=0.5"]])
+    runs = plan.plan_runs(
+        [load_study("recipe-additions")], [], only=[["small data", "cosine", "posterior:temperature=0.5"]]
+    )
     assert [(run.config.options["temperature"], run.config.seed) for run in runs] == [(0.5, 10), (0.5, 11), (0.5, 12)]
 
 
