@@ -21,7 +21,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -274,15 +273,17 @@ class HostStore:
 
     # ------------------------------------------------------------ states
 
-    def gather(self, states: Sequence[int], index: Tensor, pinned: bool) -> list[Tensor]:
-        """Gather the rows of the samples ``index`` ``[B]`` (on the CPU) from each of these states."""
+    def gather(self, states: Sequence[int], index: Tensor, device: torch.device) -> list[Tensor]:
+        """Gather the rows of the samples ``index`` ``[B]`` (on the CPU) from each of these states, to a device.
+
+        To a GPU they are copied at once, from pinned memory and without a host sync.
+        """
         size = len(index) * self._width
         stride = -(-size // 8) * 8  # each state's rows start at a multiple of 16 bytes
-        buffer = torch.empty(len(states), stride, dtype=self._dtype, pin_memory=pinned)
-        found = [part[:size].view(-1, self._width) for part in buffer]
-        for state, out in zip(states, found, strict=True):
-            torch.index_select(self.states[state], 0, index, out=out)
-        return found
+        buffer = torch.empty(len(states), stride, dtype=self._dtype, pin_memory=device.type == "cuda")
+        for state, part in zip(states, buffer, strict=True):
+            torch.index_select(self.states[state], 0, index, out=part[:size].view(-1, self._width))
+        return [part[:size].view(-1, self._width) for part in buffer.to(device, non_blocking=True)]
 
     def end_epoch(self, epoch: int) -> int:
         """Merge the rows of all processes into the file of this epoch, and return how many samples have none.
@@ -438,30 +439,50 @@ def _to_pinned(values: Tensor) -> Tensor:
 # ---------------------------------------------------------------- batches ahead
 
 
-@dataclass
 class Ahead:
-    """Computes the targets of coming batches in a thread; what is not asked for is dropped."""
+    """Computes the targets of coming batches in a thread; what is not asked for is dropped.
 
-    _pool: ThreadPoolExecutor | None = None
+    On a GPU it uses a stream of its own, so that the training loop neither waits for the copies nor launches them.
+    """
 
-    def __post_init__(self) -> None:
-        self._pending: dict[bytes, Future[list[Tensor]]] = {}
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+        self._stream: torch.cuda.Stream | None = None
+        self._before: torch.cuda.Event | None = None  # what the targets are computed from is ready
+        self._pending: dict[bytes, Future[tuple[Tensor, torch.cuda.Event | None]]] = {}
 
-    def start(self, index: Tensor, compute: Callable[[Tensor], list[Tensor]]) -> None:
-        """Start to compute for the samples ``index`` ``[B]``, on the CPU."""
+    def start(self, index: Tensor, compute: Callable[[Tensor], Tensor], device: torch.device) -> None:
+        """Start to compute for the samples ``index`` ``[B]``, on the CPU; the result is on ``device``."""
         key = index.numpy().tobytes()
         if key in self._pending:
             return
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, "vista-ahead")
+        if device.type == "cuda" and self._before is None:
+            self._stream = torch.cuda.Stream(device)
+            self._before = torch.cuda.current_stream(device).record_event()
         while len(self._pending) >= AHEAD:
             self._pending.pop(next(iter(self._pending))).cancel()
-        self._pending[key] = self._pool.submit(compute, index.clone())
+        self._pending[key] = self._pool.submit(self._compute, compute, index.clone())
 
-    def take(self, index: Tensor, compute: Callable[[Tensor], list[Tensor]]) -> list[Tensor]:
+    def _compute(self, compute: Callable[[Tensor], Tensor], index: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
+        if self._stream is None or self._before is None:
+            return compute(index), None
+        with torch.cuda.stream(self._stream):
+            self._stream.wait_event(self._before)
+            return compute(index), self._stream.record_event()
+
+    def take(self, index: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
         """Return what was started for these samples, or compute it now."""
         started = self._pending.pop(index.numpy().tobytes(), None) if self._pending else None
-        return compute(index) if started is None else started.result()
+        if started is None:
+            return compute(index)
+        found, done = started.result()
+        if done is not None:
+            stream = torch.cuda.current_stream(found.device)
+            stream.wait_event(done)
+            found.record_stream(stream)  # its memory is not reused before this stream has read it
+        return found
 
     def clear(self) -> None:
         """Drop everything, and wait for what is being computed: it reads states that may be deleted next."""
@@ -469,6 +490,7 @@ class Ahead:
             if not future.cancel():
                 future.exception()
         self._pending.clear()
+        self._stream = self._before = None
 
 
 # ---------------------------------------------------------------- the folder

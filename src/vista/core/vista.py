@@ -237,7 +237,7 @@ class Vista:
         tensor([[0., 1.]])
         """
         if self._targets is None and self._weights:
-            self._ahead.start(self._on_host(index), self._gather)
+            self._ahead.start(self._on_host(index), self._compute_targets, self.device)
 
     def loss(
         self,
@@ -738,32 +738,25 @@ class Vista:
     def _gather_targets(self, index: Integers) -> Tensor:
         """Compute the targets ``[B, K]`` of a batch, the same numbers as its rows of the whole table."""
         samples = self._on_host(index)
-        if self._weights and self.device.type != "cuda":
-            return self._ahead.take(samples, self._gather)[0]
+        if self._weights:
+            return self._ahead.take(samples, self._compute_targets)
         labels = self._labels.index_select(0, samples.to(self.device, non_blocking=True))
-        if not self._weights and not (self.epoch == 0 and self._options.start == "uniform"):
+        if self.epoch > 0 or self._options.start != "uniform":
             return one_hot(labels, self.num_classes)
-        targets = torch.empty(len(samples), self.num_classes, dtype=torch.float32, device=self.device)
-        if not self._weights:
-            targets.fill_(1.0 / self.num_classes)
-        else:
-            gathered = self._ahead.take(samples, self._gather)
-            states = [rows.to(self.device, non_blocking=True) for rows in gathered]
-            teacher.teacher(dict(zip(self._weights, states, strict=True)), self._weights, out=targets)
+        size = len(labels), self.num_classes
+        targets = torch.full(size, 1.0 / self.num_classes, dtype=torch.float32, device=self.device)
         teacher.blend_labels_(targets, labels, self._beta())
         return targets
 
-    def _gather(self, index: Tensor) -> list[Tensor]:
-        """Gather the rows of each anchor for a GPU, in pinned memory; on the CPU compute the targets from them, too."""
+    def _compute_targets(self, index: Tensor) -> Tensor:
+        """The targets of a batch from the rows of each anchor; also called in another thread, on another stream."""
         assert isinstance(self._store, HostStore)
-        on_gpu = self.device.type == "cuda"
-        states = self._store.gather(list(self._weights), index, pinned=on_gpu)
-        if on_gpu:
-            return states
-        out = torch.empty(len(index), self.num_classes, dtype=torch.float32)
-        teacher.teacher(dict(zip(self._weights, states, strict=True)), self._weights, out=out)
-        teacher.blend_labels_(out, self._labels.index_select(0, index), self._beta())
-        return [out]
+        states = self._store.gather(list(self._weights), index, self.device)
+        targets = torch.empty(len(index), self.num_classes, dtype=torch.float32, device=self.device)
+        teacher.teacher(dict(zip(self._weights, states, strict=True)), self._weights, out=targets)
+        labels = self._labels.index_select(0, index.to(self.device, non_blocking=True))
+        teacher.blend_labels_(targets, labels, self._beta())
+        return targets
 
     def _on_host(self, index: Integers) -> Tensor:
         """The sample numbers of a batch on the CPU; an index on a GPU waits for it."""

@@ -149,6 +149,28 @@ def test_a_prefetched_batch_is_that_of_its_epoch() -> None:
     assert torch.equal(vista.targets(index), expected.targets(index))
 
 
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.parametrize("topk", [None, 3])
+def test_batches_prefetched_beside_a_busy_gpu_are_those_of_the_device(topk: int | None) -> None:
+    found = []
+    for store in ("device", "host"):
+        vista = make(1000, store=store, topk=topk, device="cuda")
+        seen, busy = [], torch.randn(2048, 2048, device="cuda")
+        for epoch in range(1, E + 1):
+            for number, index in enumerate(batches(epoch)):
+                vista.prefetch(index)
+                for _ in range(20):
+                    busy = torch.tanh(busy @ busy)
+                vista.prefetch(batches(epoch)[(number + 1) % len(batches(epoch))])
+                logits = drawn(len(index), 1000, epoch, number).cuda().requires_grad_()
+                vista.loss(logits, index).backward()
+                seen.append(logits.grad.cpu())
+            end(vista, epoch)
+        found.append(seen)
+    assert_equal(*found)
+
+
 # ---------------------------------------------------------------- files
 
 
