@@ -61,7 +61,7 @@ def test_every_key(serve: Callable[[], Server], open_page: Callable[..., Any], r
     assert page.locator("#found li").all_inner_texts() == ["cow & calf"]
     page.keyboard.press("Enter")
     wait(page, "document.getElementById('progress').textContent.startsWith('4 of')")
-    assert page.inner_text("#progress").split(",")[0].endswith("decided")
+    assert page.inner_text("#progress").split(",")[0].endswith("decided (score 0.5 to 1)")
     assert "1 skipped" in page.inner_text("#progress")
     assert [(line["id"], line["decision"]) for line in lines(run)] == made
     assert lines(run)[4]["label"] == 2
@@ -159,7 +159,10 @@ def test_the_grid_turns_its_pages(serve: Callable[[], Server], open_page: Callab
     page.keyboard.press("g")
     page.wait_for_selector(".card img")
     assert first() == single
-    assert page.inner_text("#progress") == f"0 of {total} decided, {page.locator('.card').count()} of {total} shown"
+    assert (
+        page.inner_text("#progress")
+        == f"0 of {total} decided (score 0.5 to 1), {page.locator('.card').count()} of {total} shown"
+    )
     tops = [page.locator(".card img").nth(k).bounding_box()["y"] for k in range(3)]
     assert max(tops) - min(tops) < 1, "captions of different length leave the images in line"
     second = turn("ArrowRight")
@@ -196,7 +199,7 @@ def test_an_end_is_announced(serve: Callable[[], Server], open_page: Callable[..
         text = "document.getElementById('progress').textContent"
         wait(page, f"{text} !== '{before}' && !{text}.includes('selected')")
     total = page.inner_text("#progress").split(" of ")[1].split()[0]
-    assert page.inner_text("#progress") == f"0 of {total} decided, {total} skipped"
+    assert page.inner_text("#progress") == f"0 of {total} decided (score 0.5 to 1), {total} skipped"
     assert page.inner_text("#empty").startswith(f"0 decided, {total} skipped: choose the status skipped")
     page.click("#finish")
     page.wait_for_selector("#end[open]")

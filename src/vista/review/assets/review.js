@@ -233,6 +233,8 @@ function mark() {
 function progress() {
   const left = counts.total - counts.decided - counts.skipped;
   let text = `${counts.decided.toLocaleString("en")} of ${counts.total.toLocaleString("en")} decided`;
+  const [low, high] = [at("low").value || "0", at("high").value || "1"];
+  if (+low > 0 || +high < 1) text += ` (score ${low} to ${high})`;
   if (counts.skipped) text += `, ${counts.skipped.toLocaleString("en")} skipped`;
   if (pauses.length >= 3 && left > 0) {
     const usual = pauses.reduce((sum, each) => sum + each, 0) / pauses.length;
