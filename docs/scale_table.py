@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 from vista.core.store import readable
+from vista.reproduce.results_page import Mean, format_gain
 from vista.training.capacity import Workload, needs
 
 PAGE = Path(__file__).parent / "scale.md"
@@ -92,17 +93,13 @@ def topk() -> str:
     names = ("probabilities kept", "test accuracy, last epoch", "difference", "ECE", "difference", "bytes per sample")
     lines = [f"| {' | '.join(names)} |", "|---|" + "--:|" * (len(names) - 1)]
     for row in json.loads((RESULTS / "topk.json").read_text())["rows"]:
-        kept = row["kept"]
+        kept, seeds = row["kept"], len(row["runs"])
         cells = ["all 100" if kept is None else f"{kept}"]
         for name in ("last", "ece_last"):
-            cells += [within(*row[name]), "" if kept is None else within(*row[f"{name}_minus_all"], sign="+")]
+            gain = f"{name}_minus_all"
+            cells += [str(Mean(*row[name], seeds)), format_gain(Mean(*row[gain], seeds) if gain in row else None)]
         lines.append(f"| {' | '.join([*cells, str(200 if kept is None else 4 * kept)])} |")
     return "\n".join(lines)
-
-
-def within(mean: float, error: float | None, sign: str = "") -> str:
-    """A mean with its standard error."""
-    return f"{mean:{sign}.2f}" if error is None else f"{mean:{sign}.2f} ± {error:.2f}"
 
 
 def page() -> str:

@@ -447,8 +447,7 @@ class Ahead:
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
-        self._stream: torch.cuda.Stream | None = None
-        self._before: torch.cuda.Event | None = None  # what the targets are computed from is ready
+        self._beside: tuple[torch.cuda.Stream, torch.cuda.Event] | None = None  # the event: what it reads is ready
         self._pending: dict[bytes, Future[tuple[Tensor, torch.cuda.Event | None]]] = {}
 
     def start(self, index: Tensor, compute: Callable[[Tensor], Tensor], device: torch.device) -> None:
@@ -458,19 +457,19 @@ class Ahead:
             return
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, "vista-ahead")
-        if device.type == "cuda" and self._before is None:
-            self._stream = torch.cuda.Stream(device)
-            self._before = torch.cuda.current_stream(device).record_event()
+        if device.type == "cuda" and self._beside is None:
+            self._beside = torch.cuda.Stream(device), torch.cuda.current_stream(device).record_event()
         while len(self._pending) >= AHEAD:
             self._pending.pop(next(iter(self._pending))).cancel()
         self._pending[key] = self._pool.submit(self._compute, compute, index.clone())
 
     def _compute(self, compute: Callable[[Tensor], Tensor], index: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
-        if self._stream is None or self._before is None:
+        if self._beside is None:
             return compute(index), None
-        with torch.cuda.stream(self._stream):
-            self._stream.wait_event(self._before)
-            return compute(index), self._stream.record_event()
+        stream, ready = self._beside
+        with torch.cuda.stream(stream):
+            stream.wait_event(ready)
+            return compute(index), stream.record_event()
 
     def take(self, index: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
         """Return what was started for these samples, or compute it now."""
@@ -490,7 +489,7 @@ class Ahead:
             if not future.cancel():
                 future.exception()
         self._pending.clear()
-        self._stream = self._before = None
+        self._beside = None
 
 
 # ---------------------------------------------------------------- the folder

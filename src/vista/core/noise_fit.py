@@ -183,7 +183,7 @@ def confident_matrix(probs: Tensor, labels: Tensor) -> Tensor | None:
 def confident_rate(probs: Tensor, labels: Tensor) -> Tensor:
     """Share of wrong labels if the most confident predictions are right: a float64 scalar.
 
-    These are a share of :data:`SURE` of all predictions, or :data:`FEWEST` if there are twice as many.
+    These are a share of :data:`SURE` of the predictions, at least :data:`FEWEST`, and half of fewer than twice as many.
     """
     confidence, predicted = probs.max(dim=1)
     count = round(max(SURE * len(labels), min(FEWEST, len(labels) / 2)))
@@ -233,7 +233,7 @@ def shrink_joint(joint: Tensor, common: Tensor | None = None) -> Tensor:
         return rows
     wrong = rows.clamp(min=LEAST).fill_diagonal_(0.0)
     rate = (rate + common) / 2.0
-    return wrong / wrong.sum(dim=1, keepdim=True) * rate + (1.0 - rate) * torch.eye(len(joint)).to(joint)
+    return wrong / wrong.sum(dim=1, keepdim=True) * rate + (1.0 - rate).expand(len(joint)).diag()
 
 
 def symmetric_matrix(rate: Tensor, classes: int) -> Tensor:

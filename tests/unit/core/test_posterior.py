@@ -260,9 +260,10 @@ def test_pooled_noise_is_matched_while_it_is_symmetric(monkeypatch: pytest.Monke
 
 
 def test_a_confident_tenth_tells_the_rate() -> None:
-    confidence, right = torch.linspace(0.6, 0.9, 1000).double(), torch.arange(1000) >= 950
+    confidence, right = torch.linspace(0.6, 0.9, 2000).double(), torch.arange(2000) >= 1950
     probs = torch.stack([confidence, 1.0 - confidence], dim=1)
-    assert float(confident_rate(probs, (~right).long())) == 0.5
+    assert float(confident_rate(probs, (~right).long())) == 0.75
+    assert float(confident_rate(probs[-400:], (~right[-400:]).long())) == 0.5, "at least 100"
     assert float(confident_rate(probs[-120:], (~right[-120:]).long())) == pytest.approx(10 / 60), "half of few"
 
 
